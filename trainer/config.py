@@ -1,0 +1,135 @@
+"""Configuration of one training run. Importing this module never imports torch.
+
+Hand-written configuration is TOML, machine-written configuration is JSON; both are parsed by these models,
+which fail on unknown keys. Learning rates are per optimizer update; everything that counts is counted in updates.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+EMBEDDED = "embedded"
+"""Name of the policy that ships with the package, see `trainer/models`."""
+
+EstimatorName = Literal["none", "grpo", "tic", "tic_zero", "gmc"]
+
+
+class Config(BaseModel):
+    """Base of every configuration object: unknown keys fail, values do not change after parsing."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
+
+
+class ModelConfig(Config):
+    path: str = EMBEDDED
+    """Folder of a Hugging Face causal language model with its tokenizer, or `embedded`."""
+
+
+class TaskConfig(Config):
+    name: str = "running-sum"
+    """A built-in task (`running-sum`) or the user's own as `module:Class`."""
+    options: dict[str, Any] = Field(default_factory=dict)
+    """Keyword arguments of the task, for example `{digits = 8}`."""
+    held_out: Annotated[int, Field(ge=8)] = 1024
+    """Held-out prompts, never used in training, on which the final policy is scored."""
+
+
+class OptimizerConfig(Config):
+    name: Literal["adamw"] = "adamw"
+    beta1: Annotated[float, Field(ge=0, lt=1)] = 0.9
+    beta2: Annotated[float, Field(ge=0, lt=1)] = 0.999
+    eps: Annotated[float, Field(gt=0)] = 1e-8
+    weight_decay: Annotated[float, Field(ge=0)] = 0.0
+
+
+class TrainerConfig(Config):
+    """What is held fixed over a sweep: the laws hold for these settings only."""
+
+    estimator: EstimatorName = "gmc"
+    """How stale trajectories are weighted, see `trainer.algorithms`."""
+    group_size: Annotated[int, Field(ge=2)] = 16
+    """G: completions per prompt."""
+    prompts_per_update: Annotated[int, Field(ge=1)] = 8
+    """P: prompts per update. The batch of an update is G x P trajectories."""
+    epsilon: Annotated[float, Field(gt=0)] = 0.2
+    """Ratio threshold: trajectory ratios (`tic`, `tic_zero`) or mean group mass (`gmc`) are capped at 1 + epsilon."""
+    clip_low: Annotated[float, Field(gt=0, lt=1)] = 0.2
+    """Lower clip of the token ratio, `grpo` only: 1 - clip_low."""
+    clip_high: Annotated[float, Field(gt=0)] = 0.2
+    """Upper clip of the token ratio, `grpo` only: 1 + clip_high."""
+    optimizer: OptimizerConfig = OptimizerConfig()
+    warmup: Annotated[int, Field(ge=0)] = 10
+    """Updates over which the learning rate rises linearly to its constant value."""
+    grad_clip: Annotated[float, Field(gt=0)] | None = 1.0
+    """Largest gradient norm, or null for no clipping."""
+    response_limit: Annotated[int, Field(ge=1)] = 9
+    """Largest number of response tokens, the end token included."""
+    temperature: Annotated[float, Field(gt=0)] = 1.0
+    """Sampling temperature. Ratios are those of the tempered distribution, the one really sampled from."""
+    micro_batch_groups: Annotated[int, Field(ge=1)] | None = None
+    """Whole groups per forward and backward pass; null: the whole batch at once."""
+    dtype: Literal["float32", "bfloat16"] = "float32"
+    """Precision of the forward and backward passes; the optimizer always holds float32 weights."""
+
+
+class ProbeConfig(Config):
+    every: Annotated[int, Field(ge=1)] = 8
+    """Updates between two probes of the learner's own reward."""
+    prompts: Annotated[int, Field(ge=8)] = 128
+    """Held-out prompts of a probe, the same ones every time."""
+
+
+class RunConfig(Config):
+    """Everything that a run is a function of: same config, same `metrics.jsonl`, byte for byte on a CPU."""
+
+    model: ModelConfig = ModelConfig()
+    task: TaskConfig = TaskConfig()
+    trainer: TrainerConfig = TrainerConfig()
+    probe: ProbeConfig = ProbeConfig()
+    schedule: Literal["lockstep"] = "lockstep"
+    engine: Literal["hf"] = "hf"
+    sync_interval: Annotated[int, Field(ge=1)] = 4
+    """S: updates between two refreshes of the behaviour weights."""
+    learning_rate: Annotated[float, Field(gt=0)] = 1e-3
+    """eta: learning rate after warm-up."""
+    updates: Annotated[int, Field(ge=1)] = 400
+    """Length of the run; training may end earlier when asked to (see `trainer.loop`)."""
+    seed: Annotated[int, Field(ge=0)] = 0
+    record_ratios: bool = True
+    """Whether to write the compact shards `ratios-*.safetensors` (group, reward, lag, log-ratio per trajectory)."""
+    checkpoint_every: Annotated[int, Field(ge=1)] = 32
+    """Least number of updates between two checkpoints; they are written at synchronizations."""
+
+    @model_validator(mode="after")
+    def _warmup_fits(self) -> RunConfig:
+        if self.trainer.warmup > self.updates:
+            raise ValueError(
+                f"trainer.warmup = {self.trainer.warmup} is longer than updates = {self.updates}: "
+                "shorten the warm-up or lengthen the run"
+            )
+        return self
+
+    def digest(self) -> str:
+        """Hexadecimal digest of the whole configuration; decides whether a resume is legal."""
+        return digest(self.model_dump(mode="json"))
+
+
+def learning_rate_at(update: int, *, peak: float, warmup: int) -> float:
+    """Learning rate applied at `update` (counted from 0): linear warm-up over `warmup` updates, then `peak`."""
+    return peak * min(1.0, (update + 1) / warmup) if warmup else peak
+
+
+def cumulative_learning_rate(version: int, *, peak: float, warmup: int) -> float:
+    """L(version): sum of the learning rates applied at updates 0 .. version - 1, in LR x updates."""
+    ramp = min(version, warmup)
+    return peak * (ramp * (ramp + 1) / (2 * warmup) + (version - ramp)) if warmup else peak * version
+
+
+def digest(payload: object) -> str:
+    """First 16 hexadecimal digits of the SHA-256 of `payload` as canonical JSON."""
+    text = json.dumps(payload, sort_keys=True, separators=(",", ":"), allow_nan=False)
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
