@@ -1,0 +1,1 @@
+"""From a finished study to terminal, HTML, Markdown and figures. Never imports torch."""

@@ -1,0 +1,264 @@
+"""Cards of the recommendation: what to set, how sure, what each interval allows, G and epsilon."""
+
+from __future__ import annotations
+
+import shlex
+
+from calibrator.advice.types import Confirmation, FrontierRow, Recommendation, Suggested
+from reports.cards.blocks import Block, Card, Code, Column, Fact, Facts, Paragraph, Setting, Settings, Table
+from reports.numbers import (
+    LR_UPDATES,
+    compact,
+    count,
+    fixed,
+    interval,
+    listing,
+    name,
+    percent,
+    plural,
+    rate,
+    seconds,
+    significant,
+)
+from reports.view import StudyView
+
+RULES = {
+    "stable": "the boundary holds at any horizon",
+    "conservative": "below both the boundary and B / T",
+    "budget-limited": "above the boundary: the run ends before its collapse budget B is spent",
+}
+OBJECTIVES = {"time": "progress per second", "progress": "progress per update"}
+
+
+def next_command(view: StudyView) -> str | None:
+    """What to type next, quoted for a POSIX shell."""
+    if view.next_command is not None:
+        return view.next_command
+    return f"calibrate train --from {shlex.quote(view.folder)}" if view.recommendation else None
+
+
+def what_to_set(view: StudyView) -> Card:
+    rec = view.recommendation
+    if rec is None:
+        blocks: list[Block] = [Paragraph(_refusal(view), strong=True)]
+    else:
+        blocks = [Paragraph(_purpose(rec)), Settings(settings(rec))]
+        blocks += [Paragraph(text) for text in _reservations(rec)]
+    return Card("set", "What to set", tuple(blocks))
+
+
+def next_card(view: StudyView) -> Card:
+    command = next_command(view)
+    if command is None:
+        return Card("next", "Next", (Paragraph("Run what the sentence above asks for, then this command again."),))
+    return Card("next", "Next", (Code(command),))
+
+
+def _refusal(view: StudyView) -> str:
+    return f"Nothing is recommended. {view.refusal or 'The runs do not identify a safe setting.'}"
+
+
+def _purpose(rec: Recommendation) -> str:
+    return (
+        f"For a run of T = {count(rec.horizon)} updates with estimator {name(rec.estimator)}, schedule "
+        f"{name(rec.schedule)} (largest lag {plural(rec.max_lag, 'update')}), by rule '{rec.rule}' "
+        f"at risk {fixed(rec.risk)}:"
+    )
+
+
+def _reservations(rec: Recommendation) -> list[str]:
+    texts = []
+    if rec.rule == "budget-limited":
+        texts.append("This rate lies above the stability boundary: the run collapses near L = B if it is extended.")
+    if rec.suggested is not None:
+        texts.append(_suggestion(rec.suggested))
+    return texts
+
+
+def _suggestion(suggested: Suggested) -> str:
+    return (
+        f"Suggested by the recorded ratios, not yet trained with: G = {suggested.group_size}, "
+        f"epsilon = {compact(suggested.epsilon)}. {_sentence(suggested.reason)}"
+    )
+
+
+def settings(rec: Recommendation) -> tuple[Setting, ...]:
+    """The four numbers. `unknown` stands where the study could not tell (imported logs)."""
+    size = UNSET if rec.group_size is None else count(rec.group_size)
+    epsilon = UNSET if rec.epsilon is None else compact(rec.epsilon)
+    rows = (
+        ("S", "sync interval, updates", count(rec.sync_interval), "sync_interval", _why_interval(rec)),
+        ("eta", "learning rate", rate(rec.learning_rate), "learning_rate", _why_rate(rec)),
+        ("G", "completions per prompt", size, "group_size", _why_kept(rec.group_size)),
+        ("epsilon", "ratio threshold", epsilon, "epsilon", _why_kept(rec.epsilon)),
+    )
+    return tuple(Setting(s, n, v, rec.origin.get(key, "assumed"), why) for s, n, v, key, why in rows)
+
+
+UNSET = "not known"
+
+
+def _why_interval(rec: Recommendation) -> str:
+    if rec.sync_interval == 1:
+        return "No larger interval is safe and useful: this is synchronous training."
+    return f"Most {OBJECTIVES[rec.objective]} among the safe intervals."
+
+
+def _why_rate(rec: Recommendation) -> str:
+    if rec.rule == "conservative":
+        return f"Largest rate below eta_max(S) and B / T, both at risk {fixed(rec.risk)}, rounded down."
+    if rec.rule == "budget-limited":
+        return f"Largest rate with P(collapse by T) at most {fixed(rec.risk)}, rounded down."
+    return f"Largest rate at this S with P(prone to collapse) at most {fixed(rec.risk)}, rounded down."
+
+
+def _why_kept(value: float | None) -> str:
+    if value is None:
+        return "The logs do not hold it: keep the value that the runs were made with."
+    return "Kept from the sweep: the fitted laws hold for this value."
+
+
+def how_sure(view: StudyView) -> Card:
+    rec = view.recommendation
+    if rec is None:
+        return Card("sure", "How sure", (Paragraph("There is no recommendation to be sure about."),))
+    return Card("sure", "How sure", (Facts(_certainty(view, rec)), *_confirmation_table(rec.confirmation)))
+
+
+def _certainty(view: StudyView, rec: Recommendation) -> tuple[Fact, ...]:
+    level = fixed(rec.collapse_probability.level)
+    total = rec.learning_rate * rec.horizon
+    facts = [
+        Fact(
+            "P(collapse by T)",
+            interval(rec.collapse_probability, percent),
+            f"for T = {count(rec.horizon)} updates, with {level} interval",
+        ),
+        Fact("Extrapolation", f"{significant(rec.extrapolation)} x", _reach(rec, total)),
+        Fact("Rule", rec.rule, RULES[rec.rule]),
+    ]
+    floor = rec.floor_learning_rate
+    if floor is not None:
+        facts.append(Fact("Useful floor", rate(floor), "below this eta the run would learn nothing useful within T"))
+    facts.append(Fact("Confirmation", *confirmation_text(rec.confirmation)))
+    return tuple(facts)
+
+
+def _reach(rec: Recommendation, total: float) -> str:
+    seen = rec.valid_for.longest_cumulative_lr if rec.valid_for else total / max(rec.extrapolation, 1e-300)
+    where = "within what was observed" if rec.extrapolation <= 1 else "beyond what was observed"
+    return f"eta T = {significant(total)} over the longest observed L = {significant(seen)} {LR_UPDATES}: {where}"
+
+
+def confirmation_text(confirmation: Confirmation | None) -> tuple[str, str]:
+    """Short result and the sentence that explains it."""
+    if confirmation is None:
+        return "not run", "no run was made with these four numbers together"
+    good = sum(v == "stable" for v in confirmation.verdicts)
+    after = confirmation.held_out_after
+    held_out = f"; held-out reward {significant(confirmation.held_out_before, 3)} before"
+    held_out += f", {listing([significant(x, 3) for x in after])} after" if after else ""
+    return (
+        f"{good} of {len(confirmation.verdicts)} stable",
+        f"{plural(confirmation.updates, 'update')} at eta = {rate(confirmation.learning_rate)}{held_out}",
+    )
+
+
+def _confirmation_table(confirmation: Confirmation | None) -> tuple[Table, ...]:
+    if confirmation is None or len(confirmation.trials) < 2:
+        return ()
+    columns = (Column("trial", "number"), Column("verdict", "verdict"), Column("held-out reward after", "number"))
+    after = [significant(x, 3) for x in confirmation.held_out_after]
+    after += ["-"] * (len(confirmation.trials) - len(after))
+    rows = tuple(
+        (str(t), v, a) for t, v, a in zip(confirmation.trials, confirmation.verdicts, after, strict=False)
+    )
+    return (Table("Confirmation runs, made with the recommended numbers together", columns, rows),)
+
+
+def frontier(view: StudyView) -> Card:
+    title = "What each sync interval allows"
+    rec = view.recommendation
+    if rec is None or not rec.frontier:
+        return Card("frontier", title, (Paragraph("No interval could be rated, because nothing is recommended."),))
+    return Card("frontier", title, (_frontier_table(rec),))
+
+
+def _frontier_table(rec: Recommendation) -> Table:
+    columns = (
+        Column("S", "number"),
+        Column("eta", "number"),
+        Column("eta_max [90 %]", "number"),
+        Column("P(collapse by T)", "number"),
+        Column("s / update", "number", wide_only=True),
+        Column("progress, LR / s", "number", wide_only=True),
+        Column("note"),
+    )
+    rows = tuple(_frontier_row(row, rec) for row in rec.frontier)
+    marked = frozenset(i for i, row in enumerate(rec.frontier) if row.sync_interval == rec.sync_interval)
+    caption = (
+        f"eta: largest rate that the rule allows, rounded down to two digits; eta_max: where half of the runs "
+        f"are prone to collapse; T = {count(rec.horizon)} updates"
+    )
+    return Table(caption, columns, rows, marked)
+
+
+def _frontier_row(row: FrontierRow, rec: Recommendation) -> tuple[str, ...]:
+    note = "recommended" if row.sync_interval == rec.sync_interval else ""
+    if not note and row.sync_interval == 1:
+        note = "synchronous"
+    if not row.useful:
+        note = "below the floor"
+    return (
+        count(row.sync_interval),
+        rate(row.learning_rate),
+        interval(row.eta_max),
+        interval(row.collapse_probability, percent),
+        seconds(row.seconds_per_update),
+        significant(row.progress_per_second),
+        note,
+    )
+
+
+def group_epsilon(view: StudyView) -> Card:
+    title = "Group size and ratio threshold"
+    suggested = view.recommendation.suggested if view.recommendation else None
+    if suggested is None or not suggested.table:
+        text = "No other G or epsilon was rated: the study holds no recorded ratios for it."
+        return Card("group", title, (Paragraph(text),))
+    return Card("group", title, (Paragraph(_suggestion(suggested)), _suggestion_table(suggested)))
+
+
+def _suggestion_table(suggested: Suggested) -> Table:
+    columns = (
+        Column("G", "number"),
+        Column("epsilon", "number"),
+        Column("cap active", "number"),
+        Column("lost mass", "number"),
+        Column("E[omega^2]", "number"),
+        Column("ESS", "number"),
+        Column("with signal", "number"),
+        Column("basis"),
+    )
+    rows = tuple(
+        (
+            count(row.group_size),
+            compact(row.epsilon),
+            percent(row.cap_activation),
+            significant(row.lost_mass),
+            significant(row.second_moment, 3),
+            percent(row.ess),
+            percent(row.signal),
+            "extrapolated" if row.extrapolated else "recorded",
+        )
+        for row in suggested.table
+    )
+    chosen = (suggested.group_size, suggested.epsilon)
+    marked = frozenset(i for i, r in enumerate(suggested.table) if (r.group_size, r.epsilon) == chosen)
+    caption = "Resampled from recorded ratios and pass rates, without training each pair; the suggested pair is stressed"
+    return Table(caption, columns, rows, marked)
+
+
+def _sentence(text: str) -> str:
+    text = text.strip()
+    return text if not text or text.endswith((".", "!", "?")) else f"{text}."

@@ -1,0 +1,56 @@
+"""Which cards a format shows, in which order."""
+
+from __future__ import annotations
+
+from reports.cards.advice import frontier, group_epsilon, how_sure, next_card, what_to_set
+from reports.cards.blocks import Card, Checks, Paragraph
+from reports.cards.health import finding_checks, health_card
+from reports.cards.laws import budget_card, law_tables, naive_card, phase_card, rewards_card
+from reports.cards.origins import origins_card
+from reports.cards.runs import by_verdict_card, cost_card, files_card, manifest_card, runs_card
+from reports.view import StudyView
+
+
+def document_cards(view: StudyView) -> tuple[Card, ...]:
+    """Cards of the HTML and Markdown reports."""
+    return (
+        _with_command(view),
+        how_sure(view),
+        health_card(view),
+        frontier(view),
+        phase_card(view),
+        budget_card(view),
+        rewards_card(view),
+        group_epsilon(view),
+        naive_card(view),
+        cost_card(view),
+        runs_card(view),
+        origins_card(view),
+        manifest_card(view),
+    )
+
+
+def terminal_cards(view: StudyView) -> tuple[Card, ...]:
+    """What fits on a screen or two; the rest is in the files that it names."""
+    advice = (what_to_set(view), how_sure(view), frontier(view)) if view.recommendation else (what_to_set(view),)
+    return (
+        *advice,
+        Card("laws", "Laws", tuple(law_tables(view))),
+        findings_card(view),
+        by_verdict_card(view),
+        files_card(view),
+        next_card(view),
+    )
+
+
+def findings_card(view: StudyView) -> Card:
+    """The findings alone, without the checks that pass."""
+    checks = finding_checks(view)
+    if not checks:
+        return Card("findings", "Findings", (Paragraph("None."),))
+    return Card("findings", "Findings", (Checks(tuple(checks)),))
+
+
+def _with_command(view: StudyView) -> Card:
+    card = what_to_set(view)
+    return Card(card.slug, card.title, (*card.blocks, *next_card(view).blocks)) if view.recommendation else card

@@ -1,0 +1,136 @@
+"""Health checks: what a careful colleague would ask, each PASS, WARN or FAIL, followed by the findings."""
+
+from __future__ import annotations
+
+from calibrator.advice.types import Recommendation
+from calibrator.laws.types import Finding, StratumFit
+from calibrator.verdicts.types import Verdict
+from reports.cards.advice import confirmation_text
+from reports.cards.blocks import Card, Check, Checks, Paragraph, Status
+from reports.numbers import LR_UPDATES, count, name, percent, plural, significant
+from reports.view import StudyView, stratum_key
+
+ENOUGH_EVENTS = 5
+CLEAR_WEIGHT = 0.9
+"""Posterior weight from which a boundary counts as decided."""
+
+
+def health_card(view: StudyView) -> Card:
+    checks = all_checks(view)
+    if not checks:
+        return Card("health", "Health checks", (Paragraph("There is nothing to check: no run was judged."),))
+    return Card("health", "Health checks", (Paragraph(summary(checks)), Checks(checks)))
+
+
+def summary(checks: tuple[Check, ...]) -> str:
+    statuses = [c.status for c in checks]
+    return f"{statuses.count('PASS')} pass, {statuses.count('WARN')} warn, {statuses.count('FAIL')} fail."
+
+
+def all_checks(view: StudyView) -> tuple[Check, ...]:
+    """Own checks first, then the findings; the worst first within each."""
+    own = [*_run_checks(view), *_law_checks(view)]
+    if view.recommendation is not None:
+        own = [*_advice_checks(view.recommendation), *own]
+    return (*sorted(own, key=_severity), *sorted(finding_checks(view), key=_severity))
+
+
+def _severity(check: Check) -> int:
+    return ("FAIL", "WARN", "PASS").index(check.status)
+
+
+def _advice_checks(rec: Recommendation) -> list[Check]:
+    factor = rec.extrapolation
+    result, sentence = confirmation_text(rec.confirmation)
+    return [
+        Check(
+            "PASS" if factor <= 1 else "WARN",
+            "extrapolation",
+            f"eta T reaches {significant(factor)} times the longest observed cumulative learning rate.",
+        ),
+        Check(_confirmed(rec), "confirmation", f"Confirmation: {result}; {sentence}."),
+    ]
+
+
+def _confirmed(rec: Recommendation) -> Status:
+    if rec.confirmation is None:
+        return "WARN"
+    return "PASS" if all(v == Verdict.STABLE for v in rec.confirmation.verdicts) else "FAIL"
+
+
+def _run_checks(view: StudyView) -> list[Check]:
+    if not view.runs:
+        return []
+    verdicts = [r.verdict.verdict for r in view.runs]
+    unsettled = [v for v in verdicts if v in (Verdict.INCONCLUSIVE, Verdict.UNTRAINED, Verdict.INTERRUPTED)]
+    degraded = verdicts.count(Verdict.DEGRADED)
+    unread = sum(r.curve is None for r in view.runs)
+    warned = sum(bool(r.verdict.warnings) for r in view.runs)
+    return [
+        Check(
+            "WARN" if len(unsettled) > len(verdicts) / 4 else "PASS",
+            "verdicts",
+            f"{count(len(verdicts) - len(unsettled))} of {plural(len(verdicts), 'run')} have a verdict that settles "
+            f"something; {count(len(unsettled))} are inconclusive, untrained or interrupted.",
+        ),
+        *([Check("WARN", "degraded", f"{plural(degraded, 'run')} degraded without a cliff.")] if degraded else []),
+        *([Check("WARN", "logs", f"The log of {plural(unread, 'run')} could not be read.")] if unread else []),
+        *([Check("WARN", "warnings", f"{plural(warned, 'run')} carry warnings, listed below.")] if warned else []),
+    ]
+
+
+def _law_checks(view: StudyView) -> list[Check]:
+    checks: list[Check] = []
+    for stratum in view.fit.strata:
+        label = view.label(stratum_key(stratum.estimator, stratum.strata))
+        checks += [_events_check(stratum, label), _boundary_check(stratum, label)]
+    return checks
+
+
+def _events_check(stratum: StratumFit, label: str) -> Check:
+    known = "B is known" if stratum.identifiable.B else "B is not identified"
+    status: Status = "PASS" if stratum.events >= ENOUGH_EVENTS and stratum.identifiable.B else "WARN"
+    seen = f"longest observed L {significant(stratum.longest_cumulative_lr)} {LR_UPDATES}"
+    return Check(
+        status, "events", f"{label}: {plural(stratum.events, 'death')} in {plural(stratum.runs, 'run')}, {known}; {seen}."
+    )
+
+
+def _boundary_check(stratum: StratumFit, label: str) -> Check:
+    if stratum.boundary is None:
+        return Check("FAIL", "boundary", f"{label}: no stability boundary could be fitted.")
+    chosen = stratum.boundary.chosen
+    weight = stratum.boundary.models[chosen].weight
+    decided = weight >= CLEAR_WEIGHT
+    tail = "." if decided else ": the form is not decided, so advice averages the three."
+    return Check(
+        "PASS" if decided else "WARN",
+        "boundary",
+        f"{label}: boundary '{chosen}' has {percent(weight)} of the posterior weight{tail}",
+    )
+
+
+PASSING_CODES: frozenset[str] = frozenset()
+FAILING_CODES: frozenset[str] = frozenset()
+
+
+def finding_checks(view: StudyView) -> list[Check]:
+    """Findings of the study, the recommendation and the fit; each sentence once."""
+    advice = view.recommendation.findings if view.recommendation else []
+    labelled = [(f, "") for f in (*view.findings, *advice)]
+    for stratum in view.fit.strata:
+        label = view.label(stratum_key(stratum.estimator, stratum.strata)) if len(view.fit.strata) > 1 else ""
+        labelled += [(f, label) for f in stratum.findings]
+    unique: dict[tuple[str, str], Check] = {}
+    for finding, label in labelled:
+        unique.setdefault((finding.code, finding.sentence), _finding_check(finding, label))
+    return list(unique.values())
+
+
+def _finding_check(finding: Finding, label: str) -> Check:
+    status: Status = "WARN"
+    if finding.code in PASSING_CODES:
+        status = "PASS"
+    elif finding.code in FAILING_CODES:
+        status = "FAIL"
+    return Check(status, name(finding.code), f"{label}: {finding.sentence}" if label else finding.sentence)
