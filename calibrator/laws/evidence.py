@@ -1,0 +1,86 @@
+"""What the runs of one stratum are, before any fit, and the run that would tell more."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from calibrator.laws.observations import is_event, is_used
+from calibrator.laws.types import Run
+from calibrator.verdicts.types import Verdict
+
+MIN_EVENTS = 3
+"""Fewer events give no boundary and no budget: both spreads would be the prior's, not the runs'."""
+FEW_EVENTS = 6
+"""Fewer events than this are worth a warning beside the numbers."""
+LONGER = 4
+"""Factor of length, or of rate, by which a next run goes beyond what was tried."""
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """The runs of one stratum by their part in the fit; `survivors` includes `degraded`."""
+
+    events: tuple[Run, ...]
+    survivors: tuple[Run, ...]
+    degraded: tuple[Run, ...]
+    excluded: tuple[Run, ...]
+
+    @property
+    def used(self) -> tuple[Run, ...]:
+        return self.events + self.survivors
+
+    @property
+    def rates(self) -> set[float]:
+        """Distinct learning rates."""
+        return {run.learning_rate for run in self.used}
+
+    @property
+    def intervals(self) -> set[int]:
+        """Distinct S_eff, in updates."""
+        return {run.effective_interval for run in self.used}
+
+    @property
+    def longest(self) -> float:
+        """Longest observed L, in LR x updates."""
+        return max((run.cumulative_lr for run in self.used), default=0.0)
+
+
+def evidence(runs: Sequence[Run]) -> Evidence:
+    """Sort the runs of one stratum by their part in the fit."""
+    used = [run for run in runs if is_used(run)]
+    return Evidence(
+        events=tuple(run for run in used if is_event(run)),
+        survivors=tuple(run for run in used if not is_event(run)),
+        degraded=tuple(run for run in used if run.verdict is Verdict.DEGRADED),
+        excluded=tuple(run for run in runs if not is_used(run)),
+    )
+
+
+def exposure(run: Run) -> tuple[float, float]:
+    """Order of runs by S_eff eta, then by L: the first to collapse if anything does."""
+    return run.effective_interval * run.learning_rate, run.cumulative_lr
+
+
+def next_run(S: int, eta: float, L: float) -> str:
+    """Sentence that names a run by S, eta and the updates that reach L."""
+    updates = round_up(L / eta)
+    return f"Next run: S = {S}, eta = {eta:.3g}, {updates} updates (L = {updates * eta:.3g})."
+
+
+def extension(run: Run, L: float) -> str:
+    """Sentence that names an existing run and the length that reaches L."""
+    more = max(L - run.cumulative_lr, 0.0) / run.learning_rate
+    return (
+        f"Next: extend {run.run} (S = {run.sync_interval}, eta = {run.learning_rate:.3g}) from {run.updates} "
+        f"to {round_up(run.updates + more)} updates (L = {L:.3g})."
+    )
+
+
+def round_up(updates: float) -> int:
+    """The next whole number of updates, to two significant digits."""
+    if updates <= 1:
+        return 1
+    unit = 10.0 ** max(math.floor(math.log10(updates)) - 1, 0)
+    return int(math.ceil(round(updates / unit, 9)) * unit)

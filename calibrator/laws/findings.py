@@ -1,0 +1,233 @@
+"""Sentences about a fit, each with a stable code and, where something is missing, the run to make next."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from calibrator.laws.evidence import FEW_EVENTS, LONGER, Evidence, exposure, next_run
+from calibrator.laws.identify import settled
+from calibrator.laws.posterior import interval, log_eta_max
+from calibrator.laws.solve import Solution
+from calibrator.laws.types import BoundaryFit, BudgetFit, Estimate, EtaMax, Finding, StratumFit
+
+DECIDED = 0.9
+"""Posterior weight from which one boundary is said to be preferred."""
+
+
+def about_runs(seen: Evidence) -> list[Finding]:
+    """What was left out, and events whose onset is not known."""
+    said = []
+    if seen.excluded:
+        names = ", ".join(f"{run.run} ({run.verdict})" for run in seen.excluded[:10])
+        more = f" and {len(seen.excluded) - 10} more" if len(seen.excluded) > 10 else ""
+        said.append(_finding("excluded_runs", f"{len(seen.excluded)} run(s) left out: {names}{more}."))
+    unknown = [r for r in seen.events if r.cumulative_lr_onset_high is None and r.onset_high is None]
+    if unknown:
+        said.append(
+            _finding(
+                "onset_unknown",
+                f"{len(unknown)} collapsed run(s) have no onset and enter as collapsed at some L of the run.",
+            )
+        )
+    return said
+
+
+def about_budget(seen: Evidence, budget: BudgetFit, ceiling_deaths: int) -> list[Finding]:
+    """Law (ii): its two exponents, deaths near the ceiling, few events, survivors that were not tested."""
+    said = [*_beta(seen, budget), *_gamma(seen, budget)]
+    if ceiling_deaths:
+        said.append(_near_ceiling(budget, ceiling_deaths))
+    if len(seen.events) < FEW_EVENTS:
+        said.append(
+            _finding(
+                "few_events",
+                f"Only {len(seen.events)} runs collapsed: the spreads rest largely on their priors.",
+            )
+        )
+    short = [run for run in seen.survivors if run.cumulative_lr < budget.B.estimate]
+    if short and len(short) < len(seen.survivors):
+        said.append(
+            _finding(
+                "untested_survivors",
+                f"{len(short)} of {len(seen.survivors)} surviving runs stopped before L = B "
+                f"({budget.B.estimate:.3g}) and say little about the boundary.",
+            )
+        )
+    return said
+
+
+def about_boundary(seen: Evidence, fit: StratumFit) -> list[Finding]:
+    """Law (i): which boundary, alpha = 1, and what one rate or one interval leaves open."""
+    if fit.boundary is None or fit.budget is None:
+        return []
+    if len(seen.intervals) == 1:
+        return [_one_sync_interval(seen, fit, fit.budget)]
+    if len(seen.rates) == 1:
+        return [_one_learning_rate(seen, fit.budget)]
+    said = [_which_boundary(seen, fit.boundary)]
+    alpha = fit.boundary.models["power"].alpha
+    if alpha is not None and not _contains(alpha, 1.0):
+        said.append(_alpha_not_one(fit.boundary, alpha))
+    if not fit.identifiable.alpha and alpha is not None:
+        said.append(_alpha_open(seen, fit, fit.budget, alpha))
+    return said
+
+
+def prior_width(seen: Evidence, headline: Solution, wide: Solution) -> Finding:
+    """Sensitivity to the widths of the priors, always reported."""
+    return _finding(
+        "prior_width_sensitivity",
+        f"With all priors twice as wide {_change(seen, headline, wide)}, and the weights of power, ceiling "
+        f"and constant from {_shares(headline)} to {_shares(wide)}.",
+    )
+
+
+def degraded_as_deaths(seen: Evidence, headline: Solution, other: Solution) -> Finding:
+    """Sensitivity to counting degraded runs as deaths."""
+    names = ", ".join(run.run for run in seen.degraded[:10])
+    return _finding(
+        "degraded_sensitivity",
+        f"{len(seen.degraded)} degraded run(s) count as survivors ({names}); counted as collapsed, "
+        f"{_change(seen, headline, other)}.",
+    )
+
+
+def _beta(seen: Evidence, budget: BudgetFit) -> list[Finding]:
+    if len({run.learning_rate for run in seen.events}) < 2:
+        text = (
+            "All collapsed runs had one learning rate, so beta = 1 (onset at L = B at any rate) is assumed."
+        )
+        return [_finding("beta_not_tested", text)]
+    if _contains(budget.beta, 1.0):
+        return []
+    eta = _geometric_mean([run.learning_rate for run in seen.events])
+    return [
+        _finding(
+            "beta_not_one",
+            f"beta = 1 is rejected: {_range(budget.beta)}. B holds near eta = {eta:.2g}, the middle of the "
+            f"collapsed runs; at other rates the collapse time follows eta^-beta.",
+        )
+    ]
+
+
+def _gamma(seen: Evidence, budget: BudgetFit) -> list[Finding]:
+    if len({run.effective_interval for run in seen.events}) < 2:
+        return [
+            _finding(
+                "gamma_not_tested", "All collapsed runs had one S, so gamma = 0 (B whatever S) is assumed."
+            )
+        ]
+    if _contains(budget.gamma, 0.0):
+        return []
+    S = _geometric_mean([run.effective_interval for run in seen.events])
+    return [
+        _finding(
+            "gamma_not_zero",
+            f"gamma = 0 is rejected: {_range(budget.gamma)}. B depends on S and holds near S = {S:.2g}.",
+        )
+    ]
+
+
+def _near_ceiling(budget: BudgetFit, count: int) -> Finding:
+    start = f"{count} collapse(s) lie above eta_0, where gradient noise kills even at S = 1; "
+    other = budget.B_without_ceiling_deaths
+    if other is None:
+        return _finding("ceiling_deaths", start + "too few others are left to give B without them.")
+    return _finding(
+        "ceiling_deaths",
+        f"{start}without their onsets B is {_range(other)} instead of {_range(budget.B)}.",
+    )
+
+
+def _which_boundary(seen: Evidence, boundary: BoundaryFit) -> Finding:
+    weights = {name: model.weight for name, model in boundary.models.items()}
+    listed = ", ".join(f"{name} {weight:.2f}" for name, weight in weights.items())
+    if boundary.chosen == "constant":
+        return _finding(
+            "staleness_does_not_matter",
+            f"Between S_eff = {min(seen.intervals)} and {max(seen.intervals)} a constant boundary describes "
+            f"the runs best (posterior weights: {listed}); nothing follows for larger S.",
+        )
+    if weights[boundary.chosen] < DECIDED:
+        return _finding(
+            "boundary_undecided",
+            f"The runs do not tell the boundaries apart (posterior weights: {listed}); advice averages.",
+        )
+    return _finding("boundary_decided", f"Posterior weights of the boundaries: {listed}.")
+
+
+def _alpha_not_one(boundary: BoundaryFit, alpha: Estimate) -> Finding:
+    text = f"alpha = 1 is rejected for the power law: {_range(alpha)}."
+    if boundary.chosen == "ceiling":
+        text += (
+            " The ceiling describes the runs better: beyond eta_0 its boundary falls as 1/S, and the power "
+            "law's smaller alpha averages over the bend."
+        )
+    return _finding("alpha_not_one", text)
+
+
+def _alpha_open(seen: Evidence, fit: StratumFit, budget: BudgetFit, alpha: Estimate) -> Finding:
+    S = LONGER * max(run.sync_interval for run in seen.used)
+    eta = fit.eta_max[-1].eta_max.estimate
+    return _finding(
+        "alpha_not_identified",
+        f"The runs hardly narrow alpha ({_range(alpha)}): extrapolation in S is the prior's. "
+        f"{next_run(S, eta, settled(budget))}",
+    )
+
+
+def _one_sync_interval(seen: Evidence, fit: StratumFit, budget: BudgetFit) -> Finding:
+    S = seen.used[0].sync_interval
+    row: EtaMax = fit.eta_max[-1]
+    return _finding(
+        "one_sync_interval",
+        f"All runs have S_eff = {seen.used[0].effective_interval}: eta_max = {_range(row.eta_max)} holds "
+        f"there, and how it depends on S is unknown. "
+        f"{next_run(LONGER * S, row.eta_max.estimate, settled(budget))}",
+    )
+
+
+def _one_learning_rate(seen: Evidence, budget: BudgetFit) -> Finding:
+    eta = seen.used[0].learning_rate
+    last = max(seen.events, key=exposure)
+    return _finding(
+        "one_learning_rate",
+        f"All runs have eta = {eta:.3g}: they show which S this rate tolerates, but not whether S eta or S "
+        f"alone decides; C and other rates rest on the priors. "
+        f"{next_run(last.sync_interval, eta / LONGER, settled(budget))}",
+    )
+
+
+def _change(seen: Evidence, before: Solution, after: Solution) -> str:
+    S = max(seen.intervals)
+    (old, old_weight), (new, new_weight) = before.pooled, after.pooled
+    height = [
+        interval(np.exp(log_eta_max(d, S)), weights=w) for d, w in ((old, old_weight), (new, new_weight))
+    ]
+    B = [interval(np.exp(d.log_B), weights=w) for d, w in ((old, old_weight), (new, new_weight))]
+    return (
+        f"eta_max at S_eff = {S} goes from {_range(height[0])} to {_range(height[1])}, "
+        f"B from {_range(B[0])} to {_range(B[1])}"
+    )
+
+
+def _shares(solution: Solution) -> str:
+    return " / ".join(f"{share:.2f}" for share in solution.share.values())
+
+
+def _finding(code: str, sentence: str) -> Finding:
+    return Finding(code=code, sentence=sentence)
+
+
+def _range(e: Estimate) -> str:
+    return f"{e.estimate:.2g} ({e.low:.2g} to {e.high:.2g})"
+
+
+def _contains(e: Estimate, value: float) -> bool:
+    return e.low <= value <= e.high
+
+
+def _geometric_mean(values: list[float] | list[int]) -> float:
+    return math.exp(sum(math.log(value) for value in values) / len(values))

@@ -1,0 +1,152 @@
+"""Reader of RUNS.csv: one judged run a row.
+
+Columns: run, estimator, sync_interval, learning_rate, updates, verdict; optional max_lag (else S - 1), seed,
+onset_low, onset_high (updates), cumulative_lr, cumulative_lr_onset_low, cumulative_lr_onset_high (else eta
+times updates, which is right only for a constant rate). Any further column separates strata.
+"""
+
+from __future__ import annotations
+
+import csv
+import math
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from calibrator.errors import StudyConfigError
+from calibrator.laws.types import Run
+from calibrator.verdicts.types import Verdict
+
+REQUIRED = ("run", "estimator", "sync_interval", "learning_rate", "updates", "verdict")
+OPTIONAL = (
+    "max_lag",
+    "seed",
+    "onset_low",
+    "onset_high",
+    "cumulative_lr",
+    "cumulative_lr_onset_low",
+    "cumulative_lr_onset_high",
+)
+
+
+def read_runs(path: Path) -> list[Run]:
+    """Runs of a table, in its order.
+
+    Raises:
+        StudyConfigError: the file cannot be read, a column is missing, or a cell is wrong; the text names
+            the file, the row (the header is row 1) and the column.
+    """
+    try:
+        text = path.read_text(encoding="utf-8-sig")
+    except (OSError, UnicodeDecodeError) as error:
+        raise StudyConfigError(f"{path}: cannot be read: {error}") from error
+    rows = list(_rows(path, text))
+    if not rows:
+        raise StudyConfigError(f"{path}: holds no runs; give one row for each run.")
+    runs = [_Row(path, number, cells).run() for number, cells in rows]
+    _refuse_repeats(path, runs)
+    return runs
+
+
+def _rows(path: Path, text: str) -> Iterator[tuple[int, dict[str, str]]]:
+    reader = csv.reader(text.splitlines(), skipinitialspace=True)
+    header = [name.strip() for name in next(reader, [])]
+    missing = [name for name in REQUIRED if name not in header]
+    if missing:
+        raise StudyConfigError(
+            f"{path}: column(s) {', '.join(missing)} missing; needed: {', '.join(REQUIRED)}."
+        )
+    if len(set(header)) < len(header):
+        raise StudyConfigError(f"{path}: two columns have the same name in the header.")
+    for cells in reader:
+        if not any(cell.strip() for cell in cells):
+            continue
+        if len(cells) != len(header):
+            raise StudyConfigError(
+                f"{path}, row {reader.line_num}: {len(cells)} cells where the header has {len(header)}."
+            )
+        yield reader.line_num, dict(zip(header, (cell.strip() for cell in cells), strict=True))
+
+
+def _refuse_repeats(path: Path, runs: list[Run]) -> None:
+    seen = set()
+    for run in runs:
+        key = (run.run, run.estimator, tuple(sorted(run.strata.items())))
+        if key in seen:
+            raise StudyConfigError(f"{path}: run {run.run!r} appears twice; give each run its own name.")
+        seen.add(key)
+
+
+class _Row:
+    """One row's cells, and errors that name it."""
+
+    def __init__(self, path: Path, number: int, cells: Mapping[str, str]) -> None:
+        self._path, self._number, self._cells = path, number, cells
+
+    def run(self) -> Run:
+        verdict = self._verdict()
+        sync_interval = self._whole("sync_interval", least=1)
+        rate = self._number_in("learning_rate")
+        updates = self._whole("updates")
+        low, high = self._pair("onset_low", "onset_high", verdict)
+        L_low, L_high = self._pair("cumulative_lr_onset_low", "cumulative_lr_onset_high", verdict)
+        total = self._optional("cumulative_lr")
+        return Run(
+            run=self._text("run"),
+            estimator=self._text("estimator"),
+            strata={k: v for k, v in self._cells.items() if k not in REQUIRED + OPTIONAL and v},
+            sync_interval=sync_interval,
+            max_lag=self._whole("max_lag", default=sync_interval - 1),
+            learning_rate=rate,
+            seed=self._whole("seed", default=0),
+            updates=updates,
+            verdict=verdict,
+            cumulative_lr=rate * updates if total is None else total,
+            onset_low=low,
+            onset_high=high,
+            cumulative_lr_onset_low=rate * low if L_low is None and low is not None else L_low,
+            cumulative_lr_onset_high=rate * high if L_high is None and high is not None else L_high,
+        )
+
+    def _error(self, column: str, what: str) -> StudyConfigError:
+        return StudyConfigError(f"{self._path}, row {self._number}, column {column!r}: {what}")
+
+    def _text(self, column: str) -> str:
+        if not self._cells[column]:
+            raise self._error(column, "is empty.")
+        return self._cells[column]
+
+    def _verdict(self) -> Verdict:
+        text = self._text("verdict").lower()
+        if text not in list(Verdict):
+            raise self._error("verdict", f"{text!r} is none of {', '.join(Verdict)}.")
+        return Verdict(text)
+
+    def _optional(self, column: str) -> float | None:
+        return self._number_in(column) if self._cells.get(column) else None
+
+    def _number_in(self, column: str) -> float:
+        text = self._text(column)
+        try:
+            value = float(text)
+        except ValueError:
+            raise self._error(column, f"{text!r} is not a number.") from None
+        if not math.isfinite(value) or value < 0:
+            raise self._error(column, f"{text!r} must be finite and not negative.")
+        return value
+
+    def _whole(self, column: str, *, least: int = 0, default: int | None = None) -> int:
+        if default is not None and not self._cells.get(column):
+            return default
+        value = self._number_in(column)
+        if value != int(value) or value < least:
+            raise self._error(column, f"{self._cells[column]!r} must be a whole number of at least {least}.")
+        return int(value)
+
+    def _pair(self, low: str, high: str, verdict: Verdict) -> tuple[float | None, float | None]:
+        """An onset interval; a run that is no event and not degraded has none, whatever the cells say."""
+        if not (verdict.is_event or verdict is Verdict.DEGRADED):
+            return None, None
+        first, last = self._optional(low), self._optional(high)
+        if first is not None and last is not None and first > last:
+            raise self._error(low, f"{first:g} lies after {high} = {last:g}.")
+        return first, last
