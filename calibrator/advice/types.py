@@ -42,9 +42,10 @@ class SuggestionRow(_Record):
     group_size: int
     epsilon: float
     cap_activation: float
-    """Share of groups whose mass exceeds the cap."""
+    """Share of groups (`gmc`) or trajectories (`tic`, `tic_zero`) on which the cap acts."""
     lost_mass: float
-    """E[(mean r - 1 - epsilon)_+] for `gmc`; E[(r - 1 - epsilon)_+] for `tic` and `tic_zero`."""
+    """E[r - omega]: E[(mean r - 1 - epsilon)_+] for `gmc`, E[(r - 1 - epsilon)_+] for `tic`, and all of
+    E[r; r > 1 + epsilon] for `tic_zero`."""
     second_moment: float
     """E[omega^2], a proxy for the variance that the weights add."""
     ess: float
@@ -107,6 +108,8 @@ class Recommendation(_Record):
     frontier: list[FrontierRow] = []
     floor_learning_rate: float | None = None
     """eta below which the run would not learn anything useful within the horizon."""
+    crossover_interval: Estimate | None = None
+    """S_eff at which eta_max = B/T: below it the budget is the smaller limit, above it the boundary."""
     confirmation: Confirmation | None = None
     findings: list[Finding] = []
     valid_for: ValidFor | None = None

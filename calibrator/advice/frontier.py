@@ -1,0 +1,79 @@
+"""What each swept interval allows, and which pair makes the most progress."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from calibrator.advice.request import AdviceRequest, ObservedGain, interval_within, max_lag
+from calibrator.advice.rules import boundary_at, collapse_by, lr_clock, rate_limit, round_down
+from calibrator.advice.types import FrontierRow
+from calibrator.laws.posterior import Posterior, rounded
+
+USEFUL_SHARE = 0.5
+"""Share of the best measured gain that a useful run makes; assumed."""
+
+
+def floor_learning_rate(gains: Sequence[ObservedGain], horizon: int, warmup: int) -> float | None:
+    """eta below which a run of `horizon` updates would learn nothing useful. [derived from measured gains]
+
+    Assumed: progress depends on L alone, and a run is useful once it makes half of the gain that the best
+    stable run of the sweep made. `None` when no run gained anything.
+    """
+    best = max((point.gain for point in gains), default=0.0)
+    if best <= 0:
+        return None
+    enough = min(point.cumulative_lr for point in gains if point.gain >= USEFUL_SHARE * best)
+    return rounded(enough / lr_clock(horizon, warmup))
+
+
+def frontier_row(
+    posterior: Posterior,
+    effective_interval: int,
+    request: AdviceRequest,
+    *,
+    largest_tested_rate: float,
+    floor: float | None,
+) -> FrontierRow | None:
+    """The row of one swept S_eff, in the S of the intended schedule; `None` when that schedule has no such S.
+
+    eta never exceeds the largest rate that the sweep tested: above it the boundary rests on priors alone.
+    """
+    sync_interval = interval_within(effective_interval, request.schedule, request.queued_cycles)
+    if sync_interval < 1:
+        return None
+    horizon, warmup = request.horizon, request.warmup
+    limit = rate_limit(
+        posterior, effective_interval, rule=request.rule, horizon=horizon, risk=request.risk, warmup=warmup
+    )
+    eta = round_down(min(limit, largest_tested_rate))
+    seconds = request.cost.seconds_per_update(sync_interval)
+    return FrontierRow(
+        sync_interval=sync_interval,
+        max_learning_rate=rounded(limit),
+        learning_rate=eta,
+        eta_max=boundary_at(posterior, effective_interval),
+        collapse_probability=collapse_by(posterior, effective_interval, eta, horizon, warmup),
+        seconds_per_update=rounded(seconds),
+        progress_per_second=rounded(eta / seconds),
+        useful=floor is None or eta >= floor,
+    )
+
+
+def best_row(rows: Sequence[FrontierRow], request: AdviceRequest) -> FrontierRow | None:
+    """The useful row with the most progress per second or per update; ties go to the smaller interval.
+
+    The synchronous row (largest lag 0) is taken only when no other is useful. `None` when none is.
+    """
+    useful = [row for row in rows if row.useful]
+    stale = [row for row in useful if lag_of(row, request) > 0]
+    return max(stale or useful, key=lambda row: _merit(row, request), default=None)
+
+
+def lag_of(row: FrontierRow, request: AdviceRequest) -> int:
+    """Largest lag in updates at this row under the schedule of the request."""
+    return max_lag(row.sync_interval, request.schedule, request.queued_cycles)
+
+
+def _merit(row: FrontierRow, request: AdviceRequest) -> tuple[float, int]:
+    by_time = request.objective == "time"
+    return (row.progress_per_second if by_time else row.learning_rate, -row.sync_interval)

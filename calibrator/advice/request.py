@@ -1,0 +1,64 @@
+"""What is asked of the advice, and how a schedule's interval relates to the S_eff of the laws."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from calibrator.advice.cost import CostModel
+from calibrator.advice.types import Objective, Rule, Suggested
+
+Schedule = Literal["lockstep", "overlap"]
+
+
+class ObservedGain(BaseModel):
+    """How far one stable run of the sweep had come at one point of its curve."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    cumulative_lr: float
+    """L in LR x updates."""
+    gain: float
+    """Reward at L less the run's own baseline, on the task's scale."""
+
+
+class AdviceRequest(BaseModel):
+    """Intended run and what is known about its cost. T, S and the warm-up in updates."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    horizon: Annotated[int, Field(ge=1)]
+    """T: updates of the intended run."""
+    risk: Annotated[float, Field(gt=0, lt=0.5)] = 0.05
+    """Accepted P(prone) for `stable` and `conservative`, P(collapse by T) for `budget-limited`."""
+    rule: Rule = "stable"
+    objective: Objective = "time"
+    """Most progress on the L clock per second (`time`) or per update (`progress`)."""
+    sync_intervals: Annotated[tuple[int, ...], Field(min_length=1)]
+    """Swept S; under the lockstep schedule of the sweep S_eff = S."""
+    group_size: int | None = None
+    """G of the sweep, which the recommendation keeps."""
+    epsilon: float | None = None
+    """Ratio threshold of the sweep, which the recommendation keeps."""
+    warmup: Annotated[int, Field(ge=0)] = 0
+    schedule: Schedule = "lockstep"
+    """Schedule of the intended run."""
+    queued_cycles: Annotated[int, Field(ge=0)] = 1
+    """Cycles that wait between engine and learner; `overlap` only."""
+    cost: CostModel
+    gains: tuple[ObservedGain, ...] = ()
+    """Measured progress of stable runs, from which the floor follows; without any, no floor is known."""
+    suggested: Suggested | None = None
+    """Other G and epsilon, from `calibrator.advice.ratios`; carried through unchanged."""
+
+
+def max_lag(sync_interval: int, schedule: Schedule, queued_cycles: int = 1) -> int:
+    """Largest lag in updates: S - 1 in lockstep, (1 + queued cycles) S - 1 under overlap. [derived]"""
+    cycles = 1 if schedule == "lockstep" else 1 + queued_cycles
+    return cycles * sync_interval - 1
+
+
+def interval_within(effective_interval: int, schedule: Schedule, queued_cycles: int = 1) -> int:
+    """Largest S whose 1 + largest lag stays within S_eff; 0 when even S = 1 exceeds it."""
+    return effective_interval // (1 + max_lag(1, schedule, queued_cycles))

@@ -1,0 +1,352 @@
+"""Which runs to make next. Pure functions of counted quantities: same runs in, same proposals out.
+
+Units: eta in LR, S and lengths in updates, L in LR x updates. The sweep runs in lockstep, so S_eff = S. A
+run is worth what it is expected to take off the posterior variance of log eta_risk (the largest rate that
+the rule `stable` would allow), for each update that it is expected to cost. The expectation reweights the
+draws at hand by each possible outcome instead of refitting. [derived]
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+from scipy.special import ndtri
+
+from calibrator.advice.rules import CREDIBLE, log_eta_at_risk
+from calibrator.laws.observations import is_event, is_used
+from calibrator.laws.posterior import Floats, Posterior, collapse_probability
+from calibrator.laws.types import Run
+from trainer.config import cumulative_learning_rate
+
+if TYPE_CHECKING:
+    from calibrator.laws.fit import FittedStratum
+
+GRID_RATIO = math.sqrt(2.0)
+"""Ratio between neighbouring candidate rates."""
+WIDEN = 4.0
+"""Factor beyond the tested rates when all runs survive or all die."""
+SPREAD = 0.25
+"""Half the distance between an interval's two rates of the first round, as a share of the log range."""
+CYCLES = 3
+"""Fewest sync cycles of a run: staleness feeds back only from the second on, and a verdict needs one more."""
+SHORTEST = 48
+"""Fewest updates of a run: enough for a baseline and for a drop that persists."""
+MAX_DRAWS = 1000
+"""Draws that the expectations use, taken at even strides."""
+MAX_BRANCHES = 64
+"""Combinations of outcomes of already picked runs that are kept apart."""
+
+
+@dataclass(frozen=True)
+class ProposedRun:
+    """A run to make; `reason` is for people."""
+
+    estimator: str
+    sync_interval: int
+    learning_rate: float
+    seed: int
+    updates: int
+    reason: str
+
+
+@dataclass(frozen=True)
+class DesignSpace:
+    """What a stratum of the sweep may choose from."""
+
+    estimator: str
+    sync_intervals: tuple[int, ...]
+    learning_rates: tuple[float, float]
+    """(low, high) of the first round; later rounds may go fourfold beyond what was tested."""
+    seeds: tuple[int, ...] = (0,)
+    """Seeds of the first trials; later trials count on from the largest."""
+    longest: int = 400
+    """Most updates of a run of the sweep."""
+    warmup: int = 0
+    risk: float = 0.05
+    window: int = 16
+    """Updates that pass between an onset and the verdict that ends the run; for expected cost only."""
+
+    def seed(self, position: int) -> int:
+        """Seed of the trial at this position of the stratum; never twice the same."""
+        if position < len(self.seeds):
+            return self.seeds[position]
+        return max(self.seeds) + 1 + position - len(self.seeds)
+
+
+def first_round(space: DesignSpace, *, rates_per_interval: int = 2) -> list[ProposedRun]:
+    """Coarse round: for each S rates spread evenly in log eta around a centre that falls as S grows.
+
+    The centres move over the middle half of the log range while S runs over its whole range, so that eta and
+    S eta both vary and are not confounded: one rate alone or one interval alone cannot identify the
+    boundary.
+    """
+    target = target_cumulative_lr(None, [], space)
+    intervals = sorted(set(space.sync_intervals))
+    pairs = [
+        (interval, rate)
+        for index, interval in enumerate(intervals)
+        for rate in _staggered(space, index / max(len(intervals) - 1, 1), rates_per_interval)
+    ]
+    return [
+        _proposed(space, pair, position, target=target, reason="coarse first round")
+        for position, pair in enumerate(pairs)
+    ]
+
+
+def next_round(
+    fitted: FittedStratum | None,
+    runs_so_far: Sequence[Run],
+    space: DesignSpace,
+    *,
+    round_size: int,
+    interval_weights: Mapping[int, float] | None = None,
+    updates_left: int | None = None,
+) -> list[ProposedRun]:
+    """The `round_size` runs that are expected to narrow the advice most per update; fewer when none fits.
+
+    `runs_so_far` are all runs of this stratum, in any order: their number gives the seeds. Without a
+    posterior the rates are bracketed from the bare verdicts: fourfold up while everything survives, fourfold
+    down while everything dies, else the middle of the gap. `interval_weights` says how much each S matters
+    (equal by default, see `recommendable`). Runs are proposed only while their full lengths fit into
+    `updates_left`.
+    """
+    posterior = None if fitted is None else fitted.posterior
+    target = target_cumulative_lr(posterior, runs_so_far, space)
+    if posterior is None:
+        pairs = _bracketing(runs_so_far, space, round_size)
+        reason = "narrows the gap between stable and collapsed runs"
+    else:
+        weights = interval_weights or dict.fromkeys(space.sync_intervals, 1.0)
+        pairs = _most_telling(
+            posterior, runs_so_far, space, target=target, weights=weights, round_size=round_size
+        )
+        reason = "expected to narrow the largest stable rate most per update"
+    start = len(runs_so_far)
+    proposals = [
+        _proposed(space, pair, start + position, target=target, reason=reason)
+        for position, pair in enumerate(pairs)
+    ]
+    return _affordable(proposals, updates_left)
+
+
+def run_length(
+    eta: float, sync_interval: int, *, target_cumulative_lr: float, horizon: int, warmup: int
+) -> int:
+    """Updates until L reaches the target: equal cumulative LR, not equal updates, makes runs comparable.
+
+    Whole sync cycles, at least three of them and 48 updates, at most `horizon` updates.
+    """
+    late = warmup - cumulative_learning_rate(warmup, peak=1.0, warmup=warmup)
+    least = max(CYCLES * sync_interval, SHORTEST)
+    wanted = max(target_cumulative_lr / eta + late, least)
+    return min(math.ceil(wanted / sync_interval - 1e-9) * sync_interval, horizon)
+
+
+def target_cumulative_lr(posterior: Posterior | None, runs: Iterable[Run], space: DesignSpace) -> float:
+    """L by which a run that is prone has very likely collapsed, so that a survivor speaks for itself.
+
+    From the posterior: the 95 % point of L at collapse, at the upper quartile of the draws. Before there is
+    one: the longest run at the geometric middle of the rates, or twice the latest onset where that is less.
+    Assumed factors.
+    """
+    low, high = space.learning_rates
+    middle = math.sqrt(low * high)
+    start = cumulative_learning_rate(space.longest, peak=middle, warmup=space.warmup)
+    if posterior is not None:
+        reach = posterior.log_B + posterior.sigma_B * ndtri(CREDIBLE)
+        return float(np.exp(np.quantile(reach, 0.75)))
+    onsets = [run.cumulative_lr_onset_high or run.cumulative_lr for run in runs if is_event(run)]
+    return min([start, 2.0 * max(onsets)]) if onsets else start
+
+
+def bracket(runs: Sequence[Run], sync_interval: int) -> float | None:
+    """Next rate at this interval from the bare verdicts, to two digits; `None` when no run can be used.
+
+    The middle of the gap between stable and collapsed; with one kind only, a factor of two beyond it, and of
+    four when all runs at all intervals are of that kind. An interval without runs takes those of all
+    intervals.
+    """
+    used = [run for run in runs if is_used(run)]
+    if not used:
+        return None
+    here = [run for run in used if run.sync_interval == sync_interval] or used
+    step = WIDEN if len({is_event(run) for run in used}) == 1 else 2.0
+    dead = [run.learning_rate for run in here if is_event(run)]
+    alive = [run.learning_rate for run in here if not is_event(run)]
+    if not dead:
+        return _two_digits(max(alive) * step)
+    if not alive:
+        return _two_digits(min(dead) / step)
+    return _two_digits(math.sqrt(max(alive) * min(dead)))
+
+
+def narrow_enough(
+    posterior: Posterior | None, effective_intervals: Iterable[int], *, risk: float, factor: float
+) -> bool:
+    """Whether at each S_eff the median of eta_risk is within `factor` of its 5 % quantile, the limit.
+
+    Pass the interval that would be recommended to stop as soon as that answer is sharp.
+    """
+    if posterior is None:
+        return False
+    return all(narrowness(posterior, interval, risk) <= factor for interval in effective_intervals)
+
+
+def narrowness(posterior: Posterior, effective_interval: int, risk: float) -> float:
+    """Median of eta_risk over its 5 % quantile, at least 1: what is given away for want of runs."""
+    draws = log_eta_at_risk(posterior, effective_interval, risk)
+    low, middle = np.quantile(draws, [1 - CREDIBLE, 0.5])
+    return float(np.exp(middle - low))
+
+
+def recommendable(
+    posterior: Posterior, seconds_per_update: Mapping[int, float], *, risk: float, even: float = 0.5
+) -> dict[int, float]:
+    """Weight of each swept S: how likely it makes the most progress per second, mixed with an even share.
+
+    S = 1 gets the even share only: it is the synchronous reference. The even share keeps the law itself in
+    view.
+    """
+    stale = [interval for interval in seconds_per_update if interval > 1] or list(seconds_per_update)
+    merit = np.array(
+        [log_eta_at_risk(posterior, S, risk) - math.log(seconds_per_update[S]) for S in stale],
+        dtype=np.float64,
+    )
+    wins = np.bincount(np.argmax(merit, axis=0), minlength=len(stale)) / merit.shape[1]
+    share = dict(zip(stale, wins.tolist(), strict=True))
+    return {S: even / len(seconds_per_update) + (1 - even) * share.get(S, 0.0) for S in seconds_per_update}
+
+
+def _staggered(space: DesignSpace, place: float, count: int) -> list[float]:
+    """`count` rates at an interval that stands at `place` among the swept ones: 0 smallest, 1 largest."""
+    low, high = (math.log(rate) for rate in space.learning_rates)
+    centre = 0.75 - 0.5 * place
+    shares = [centre] if count == 1 else np.linspace(centre - SPREAD, centre + SPREAD, count).tolist()
+    return [_two_digits(math.exp(low + share * (high - low))) for share in shares]
+
+
+def _proposed(
+    space: DesignSpace, pair: tuple[int, float], position: int, *, target: float, reason: str
+) -> ProposedRun:
+    interval, rate = pair
+    updates = run_length(
+        rate, interval, target_cumulative_lr=target, horizon=space.longest, warmup=space.warmup
+    )
+    return ProposedRun(space.estimator, interval, rate, space.seed(position), updates, reason)
+
+
+def _bracketing(runs: Sequence[Run], space: DesignSpace, round_size: int) -> list[tuple[int, float]]:
+    """Bracketed rates, intervals with the fewest runs first; a second lap repeats with other seeds."""
+    counts = {S: sum(run.sync_interval == S for run in runs) for S in sorted(set(space.sync_intervals))}
+    order = sorted(counts, key=lambda interval: (counts[interval], interval))
+    low, high = space.learning_rates
+    default = math.sqrt(low * high)
+    laps = math.ceil(round_size / len(order))
+    return [(interval, bracket(runs, interval) or _two_digits(default)) for interval in order * laps][
+        :round_size
+    ]
+
+
+def _most_telling(
+    posterior: Posterior,
+    runs: Sequence[Run],
+    space: DesignSpace,
+    *,
+    target: float,
+    weights: Mapping[int, float],
+    round_size: int,
+) -> list[tuple[int, float]]:
+    """Greedy choice; each pick splits the draws by its outcome before the next one is judged."""
+    draws = _thinned(posterior)
+    pairs = _candidates(runs, space)
+    chance, cost = _outcomes(draws, pairs, space, target)
+    intervals = sorted(weights)
+    goals = np.stack([log_eta_at_risk(draws, interval, space.risk) for interval in intervals], axis=1)
+    share = np.array([weights[interval] for interval in intervals]) / sum(weights.values())
+    branches = np.full((1, len(draws.log_B)), 1.0 / len(draws.log_B))
+    picked: list[int] = []
+    for _ in range(round_size):
+        score = (_spread(branches, goals) - _spread_after(branches, chance, goals)) @ share / cost
+        best = int(np.argmax(score))
+        picked.append(best)
+        branches = _split(branches, chance[best])
+    return [pairs[index] for index in picked]
+
+
+def _candidates(runs: Sequence[Run], space: DesignSpace) -> list[tuple[int, float]]:
+    """All (S, eta): swept intervals times a log grid, fourfold beyond what was planned or tested."""
+    tested = [*space.learning_rates, *(run.learning_rate for run in runs if is_used(run))]
+    low, high = min(tested) / WIDEN, max(tested) * WIDEN
+    steps = math.floor(math.log(high / low) / math.log(GRID_RATIO) + 1e-9)
+    rates = [_two_digits(low * GRID_RATIO**step) for step in range(steps + 1)]
+    return [(interval, rate) for interval in sorted(set(space.sync_intervals)) for rate in rates]
+
+
+def _outcomes(
+    draws: Posterior, pairs: Sequence[tuple[int, float]], space: DesignSpace, target: float
+) -> tuple[Floats, Floats]:
+    """P(collapse within the run) [K, D] and expected updates [K]; a collapsed run is ended early."""
+    budget = float(np.exp(np.median(draws.log_B)))
+    chance = np.empty((len(pairs), len(draws.log_B)))
+    cost = np.empty(len(pairs))
+    for k, (interval, rate) in enumerate(pairs):
+        updates = run_length(
+            rate, interval, target_cumulative_lr=target, horizon=space.longest, warmup=space.warmup
+        )
+        reached = cumulative_learning_rate(updates, peak=rate, warmup=space.warmup)
+        chance[k] = collapse_probability(draws, interval, rate, reached)
+        ended = min(updates, budget / rate + space.warmup / 2 + interval + space.window)
+        mean = float(np.mean(chance[k]))
+        cost[k] = mean * ended + (1 - mean) * updates
+    return chance, cost
+
+
+def _spread(branches: Floats, goals: Floats) -> Floats:
+    """Expected variance of each goal [D, J] over branches [R, D] that sum to one; shape [J]."""
+    mass = branches.sum(axis=1, keepdims=True)
+    first, second = branches @ goals, branches @ goals**2
+    return np.asarray((second - first**2 / np.maximum(mass, 1e-300)).sum(axis=0), dtype=np.float64)
+
+
+def _spread_after(branches: Floats, chance: Floats, goals: Floats) -> Floats:
+    """The same once the outcome of each candidate [K, D] is known too; shape [K, J]."""
+    total = np.zeros((chance.shape[0], goals.shape[1]))
+    for weight in branches:
+        for outcome in (chance * weight, (1 - chance) * weight):
+            mass = outcome.sum(axis=1, keepdims=True)
+            first, second = outcome @ goals, outcome @ goals**2
+            total += second - first**2 / np.maximum(mass, 1e-300)
+    return total
+
+
+def _split(branches: Floats, chance: Floats) -> Floats:
+    """Branches by the outcome of a picked run; the least likely are merged once there are too many."""
+    both = np.concatenate([branches * chance, branches * (1 - chance)])
+    order = np.argsort(-both.sum(axis=1), kind="stable")
+    kept, rest = both[order[: MAX_BRANCHES - 1]], both[order[MAX_BRANCHES - 1 :]]
+    return np.concatenate([kept, rest.sum(axis=0, keepdims=True)]) if len(rest) else kept
+
+
+def _thinned(posterior: Posterior) -> Posterior:
+    stride = math.ceil(len(posterior.log_B) / MAX_DRAWS)
+    fields = ("boundary", "log_C", "alpha", "log_eta_0", "sigma_C", "log_B", "sigma_B")
+    return Posterior(**{name: getattr(posterior, name)[::stride] for name in fields})
+
+
+def _affordable(proposals: Sequence[ProposedRun], updates_left: int | None) -> list[ProposedRun]:
+    if updates_left is None:
+        return list(proposals)
+    kept, spent = [], 0
+    for run in proposals:
+        if spent + run.updates <= updates_left:
+            kept.append(run)
+            spent += run.updates
+    return kept
+
+
+def _two_digits(rate: float) -> float:
+    return float(f"{rate:.1e}")
