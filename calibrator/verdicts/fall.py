@@ -1,0 +1,139 @@
+"""The last fall of a track: where it lies, how deep it is, and whether it has lasted long enough to count."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from calibrator.verdicts import settings as rule
+from calibrator.verdicts.track import Track
+
+
+@dataclass(frozen=True)
+class Fall:
+    """A stretch of fallen versions that lasts to the end of the log."""
+
+    good: int
+    """Index of the last good entry of the track."""
+    first: int
+    """Index of the first fallen entry after it."""
+    depth: float
+    """Median lost fraction from there on."""
+    last_depth: float
+    """Mean lost fraction over its last quarter."""
+    versions: int
+    """Distinct versions in it."""
+    updates: float
+    """From its first version to the last observation."""
+    width: float
+    """Updates between the last good and the first fallen version."""
+    gaps: int
+    """Entries of the track between these two."""
+
+    @property
+    def deep(self) -> bool:
+        return min(self.depth, self.last_depth) >= rule.DEEP
+
+
+@dataclass(frozen=True)
+class Dip:
+    """A fall that was recovered from."""
+
+    low: float
+    high: float
+    """Versions between which the run was down."""
+    depth: float
+
+
+def last_fall(track: Track) -> Fall | None:
+    """The fall that the track ends in, None when it does not end in one."""
+    good = np.flatnonzero(track.lost <= rule.RECOVERED)
+    if not good.size:
+        return None
+    bad = np.flatnonzero(track.lost >= rule.FALLEN)
+    bad = bad[bad > good[-1]]
+    if not bad.size:
+        return None
+    first = int(bad[0])
+    tail = track.lost[first:]
+    quarter = max(1, tail.size // 4)
+    return Fall(
+        good=int(good[-1]),
+        first=first,
+        depth=float(np.median(tail)),
+        last_depth=float(np.mean(tail[-quarter:])),
+        versions=int(np.unique(track.version[first:]).size),
+        updates=float(np.max(track.seen[first:]) - track.version[first]),
+        width=float(track.version[first] - track.version[good[-1]]),
+        gaps=first - int(good[-1]),
+    )
+
+
+def dips(track: Track) -> list[Dip]:
+    """Every fall that was recovered from, in order."""
+    found: list[Dip] = []
+    start: int | None = None
+    for index, lost in enumerate(track.lost):
+        if lost >= rule.FALLEN and start is None:
+            start = index
+        elif lost <= rule.RECOVERED and start is not None:
+            depth = float(np.max(track.lost[start:index]))
+            found.append(Dip(float(track.version[start]), float(track.version[index]), depth))
+            start = None
+    return found
+
+
+def confirmed(fall: Fall, sync_interval: int) -> bool:
+    """Whether a fall at the end of a complete log counts."""
+    if fall.deep:
+        if min(fall.depth, fall.last_depth) >= rule.STUCK and fall.updates >= rule.STUCK_UPDATES:
+            return True
+        needed = max(rule.DEEP_UPDATES, rule.DEEP_SYNCS * sync_interval)
+    else:
+        needed = max(rule.PARTIAL_UPDATES, rule.PARTIAL_SYNCS * sync_interval)
+    return fallen(fall) and fall.versions >= rule.PERSIST_VERSIONS and fall.updates >= needed
+
+
+def certain(fall: Fall, track: Track, sync_interval: int) -> bool:
+    """Whether a fall is beyond recovery while the run still goes on; implies `confirmed`."""
+    if not confirmed(fall, sync_interval):
+        return False
+    lost = track.lost[fall.first :]
+    if float(np.max(lost)) - fall.last_depth >= rule.RISING and not fall.deep:
+        return False
+    if fall.deep:
+        needed = max(rule.CERTAIN_DEEP_UPDATES, rule.CERTAIN_DEEP_SYNCS * sync_interval)
+    else:
+        needed = max(rule.CERTAIN_PARTIAL_UPDATES, rule.CERTAIN_PARTIAL_SYNCS * sync_interval)
+    return fall.updates >= needed
+
+
+def fallen(fall: Fall) -> bool:
+    """Whether most of the stretch, and its end, lie below half of the range."""
+    return min(fall.depth, fall.last_depth) >= rule.FALLEN
+
+
+def is_cliff(fall: Fall, updates: int, sync_interval: int) -> bool:
+    """Whether the fall was sudden, or the log too sparse to show that it was slow."""
+    longest = max(rule.CLIFF_UPDATES, rule.CLIFF_SYNCS * sync_interval, rule.CLIFF_SHARE * updates)
+    return fall.deep or fall.width <= longest or fall.gaps <= 2
+
+
+def onset(track: Track, fall: Fall) -> tuple[float, float]:
+    """(last good, first bad] version around the half-way point of the fall.
+
+    An entry within one standard error of half-way is neither, so the interval covers it.
+    """
+    middle = 0.5 * (float(track.lost[fall.good]) + fall.depth)
+    reach = min(track.size, fall.first + 3)
+    above = track.raw + track.raw_se < middle
+    below = track.raw - track.raw_se > middle
+    high_version = float(track.version[fall.first])
+    good = np.flatnonzero(above[:reach])
+    low = int(good[-1]) if good.size else fall.good
+    bad = np.flatnonzero(below[low + 1 :])
+    high = low + 1 + int(bad[0]) if bad.size else fall.first
+    if track.version[high] <= track.version[low]:
+        return float(track.version[fall.good]), max(high_version, float(track.version[low]))
+    return float(track.version[low]), float(track.version[high])

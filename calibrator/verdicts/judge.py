@@ -1,0 +1,315 @@
+"""One verdict for one run, from its curve alone. Pure: the same curve and settings give the same verdict."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from calibrator.runlogs.curve import Curve, Series
+from calibrator.verdicts import course
+from calibrator.verdicts import fall as falls
+from calibrator.verdicts import settings as rule
+from calibrator.verdicts.fall import Fall
+from calibrator.verdicts.levels import Levels, levels_of
+from calibrator.verdicts.settings import JudgeSettings
+from calibrator.verdicts.track import Track, track_of, track_of_run
+from calibrator.verdicts.types import Evidence, Interval, RunVerdict, Verdict
+from calibrator.verdicts.witnesses import early_warnings
+
+__all__ = ["JudgeSettings", "judge", "judge_so_far"]
+
+
+@dataclass(frozen=True)
+class _Witnessed:
+    """One account of the run: the reward (rollouts and probes), or a further series."""
+
+    name: str
+    levels: tuple[Levels, ...]
+    track: Track
+    fall: Fall | None
+
+
+def judge(curve: Curve, settings: JudgeSettings) -> RunVerdict:
+    """Verdict on a log that will not grow any more. Never raises on a curve of finite or missing numbers."""
+    accounts = _accounts(curve, settings)
+    event = _event(curve, accounts, settings, online=False)
+    if event is not None:
+        return event
+    quiet = _untrained(curve, accounts) or _degraded(curve, accounts, settings)
+    if quiet is not None and (quiet[0] is not None):
+        return _verdict(curve, quiet[0], [quiet[1]], settings, accounts)
+    doubt = _doubt(curve, accounts, settings)
+    if _ended_early(curve, settings):
+        return _verdict(
+            curve, Verdict.INTERRUPTED, [_ended_evidence(curve, settings), *doubt], settings, accounts
+        )
+    if doubt:
+        return _verdict(curve, Verdict.INCONCLUSIVE, doubt, settings, accounts)
+    return _verdict(curve, Verdict.STABLE, [_kept_evidence(accounts[0])], settings, accounts)
+
+
+def judge_so_far(curve: Curve, settings: JudgeSettings) -> RunVerdict | None:
+    """Verdict on a run that still goes on, only when it is certain: collapsed or diverged, else None."""
+    if curve.updates == 0:
+        return None
+    return _event(curve, _accounts(curve, settings), settings, online=True)
+
+
+def _accounts(curve: Curve, settings: JudgeSettings) -> list[_Witnessed]:
+    rewards = levels_of(_finite(curve.rewards), settings.reward_floor)
+    track = track_of(rewards, probe=False)
+    levels: tuple[Levels, ...] = (rewards,)
+    if curve.probes is not None and curve.probes.version.size:
+        probes = levels_of(_finite(curve.probes), settings.reward_floor)
+        track = track_of_run(rewards, probes)
+        levels = (rewards, probes)
+    accounts = [_Witnessed("reward", levels, track, falls.last_fall(track))]
+    for series in curve.others:
+        further = levels_of(_finite(series), _other_floor(series, settings))
+        track = track_of(further, probe=False)
+        accounts.append(_Witnessed(series.name, (further,), track, falls.last_fall(track)))
+    return accounts
+
+
+def _finite(series: Series) -> Series:
+    keep = np.isfinite(series.value) & np.isfinite(series.version) & np.isfinite(series.seen)
+    order = np.flatnonzero(keep)[np.argsort(series.version[keep], kind="stable")]
+    return Series(
+        series.name, series.version[order], series.value[order], series.se[order], series.seen[order]
+    )
+
+
+def _other_floor(series: Series, settings: JudgeSettings) -> float:
+    known = series.value[np.isfinite(series.value)]
+    lowest = float(np.min(known)) if known.size else 0.0
+    return settings.series_floors.get(series.name, min(0.0, lowest))
+
+
+# --- events ----------------------------------------------------------------------------------------
+
+
+def _event(
+    curve: Curve, accounts: list[_Witnessed], settings: JudgeSettings, *, online: bool
+) -> RunVerdict | None:
+    if curve.non_finite_update is not None:
+        return _non_finite(curve, settings)
+    for account in accounts:
+        if _collapsed(account, curve, settings, online=online):
+            return _collapse(curve, account, accounts, settings)
+    return None
+
+
+def _collapsed(account: _Witnessed, curve: Curve, settings: JudgeSettings, *, online: bool) -> bool:
+    fall = account.fall
+    if fall is None or not account.track.clear or not _beyond_noise(account, fall):
+        return False
+    S = settings.sync_interval
+    if not falls.is_cliff(fall, curve.updates, S):
+        return False
+    return falls.certain(fall, account.track, S) if online else falls.confirmed(fall, S)
+
+
+def _beyond_noise(account: _Witnessed, fall: Fall) -> bool:
+    """Whether the fall is larger than sampling noise of reference and fallen level together."""
+    noise = float(account.track.noise[fall.first])
+    count = account.track.size - fall.first
+    return fall.depth > rule.SIGMAS * noise * math.sqrt(1.0 / rule.REFERENCE_PROBES + 1.0 / count)
+
+
+def _collapse(
+    curve: Curve, account: _Witnessed, accounts: list[_Witnessed], settings: JudgeSettings
+) -> RunVerdict:
+    assert account.fall is not None  # noqa: S101 - for the type checker: a collapse has a fall
+    fall, track = account.fall, account.track
+    low, high = falls.onset(track, fall)
+    levels = account.levels[-1 if track.probe[fall.first] else 0]
+    reference = float(track.best[fall.first])
+    before, after = levels.floor + reference, levels.floor + reference * (1.0 - fall.depth)
+    sentence = (
+        f"{account.name} fell from {before:.3g} to {after:.3g} ({fall.depth:.0%} of the way to the floor "
+        f"{levels.floor:g}) between versions {low:g} and {high:g} and stayed there for {fall.updates:g} "
+        "updates."
+    )
+    evidence = [Evidence(code="reward_fell", sentence=sentence, update=high)]
+    evidence += [
+        Evidence(
+            code="series_fell",
+            sentence=f"{other.name} fell too.",
+            update=float(other.track.version[other.fall.first]),
+        )
+        for other in accounts
+        if other is not account and other.fall is not None
+    ]
+    evidence += early_warnings(curve, low, settings.sync_interval)
+    return _verdict(curve, Verdict.COLLAPSED, evidence, settings, accounts, onset=(low, high))
+
+
+def _non_finite(curve: Curve, settings: JudgeSettings) -> RunVerdict:
+    """A collapse that was there before the first non-finite value is the event; else that value is."""
+    at = curve.non_finite_update or 0
+    earlier = _accounts(_before(curve, at), settings)
+    seen = Evidence(code="non_finite", sentence=f"Update {at} was not finite.", update=float(at))
+    for account in earlier:
+        if _collapsed(account, curve, settings, online=False):
+            verdict = _collapse(curve, account, earlier, settings)
+            return verdict.model_copy(update={"evidence": [*verdict.evidence, seen]})
+    evidence = [seen, *early_warnings(curve, float(at), settings.sync_interval)]
+    onset = (float(at), float(at + 1))
+    return _verdict(curve, Verdict.DIVERGED, evidence, settings, _accounts(curve, settings), onset=onset)
+
+
+def _before(curve: Curve, update: int) -> Curve:
+    """The observations that were there before update `update` was made."""
+
+    def cut(series: Series) -> Series:
+        keep = series.seen <= update
+        return Series(
+            series.name, *(part[keep] for part in (series.version, series.value, series.se, series.seen))
+        )
+
+    probes = cut(curve.probes) if curve.probes is not None else None
+    others = tuple(cut(series) for series in curve.others)
+    return replace(curve, rewards=cut(curve.rewards), probes=probes, others=others)
+
+
+# --- no event --------------------------------------------------------------------------------------
+
+
+def _untrained(curve: Curve, accounts: list[_Witnessed]) -> tuple[Verdict, Evidence] | None:
+    levels = [level for level in accounts[0].levels if level.size]
+    rows = sum(float(level.rows.sum()) for level in levels)
+    if not levels or rows < rule.MIN_ROWS:
+        return None
+    if all(course.at_floor(level) for level in levels):
+        return Verdict.UNTRAINED, Evidence(code="at_floor", sentence="The reward never left its floor.")
+    if any(course.reward_moved(level) for level in levels):
+        return None
+    if course.no_gradient(curve):
+        return Verdict.UNTRAINED, Evidence(code="no_gradient", sentence="Every gradient is zero.")
+    if curve.updates < rule.FLAT_UPDATES or course.policy_moved(curve):
+        return None
+    return Verdict.UNTRAINED, Evidence(
+        code="flat",
+        sentence="The reward did not move by more than its noise: nothing shows that the run trained.",
+    )
+
+
+def _degraded(
+    curve: Curve, accounts: list[_Witnessed], settings: JudgeSettings
+) -> tuple[Verdict, Evidence] | None:
+    for account in accounts:
+        for levels in account.levels:
+            decline = course.decline_of(levels)
+            if decline is not None and course.has_declined(decline):
+                return Verdict.DEGRADED, Evidence(
+                    code="declined",
+                    sentence=f"{levels.name} ends at {levels.reward(decline.last):.3g}, "
+                    f"its best lasting level was {levels.reward(decline.best):.3g}.",
+                )
+    return None
+
+
+def _doubt(curve: Curve, accounts: list[_Witnessed], settings: JudgeSettings) -> list[Evidence]:
+    """Why the log cannot tell; empty when it can."""
+    track, found = accounts[0].track, []
+    rows = float(track.rows.sum())
+    if np.unique(track.version).size < rule.MIN_VERSIONS or rows < rule.MIN_ROWS:
+        found.append(
+            Evidence(
+                code="too_short",
+                sentence=f"{np.unique(track.version).size} policy versions in {rows:g} rows show no course.",
+            )
+        )
+    elif not track.clear:
+        found.append(
+            Evidence(code="too_noisy", sentence="The noise of the reward hides a loss of half of its range.")
+        )
+    for account in accounts:
+        if account.fall is not None and account.track.clear:
+            version = float(account.track.version[account.fall.first])
+            sentence = (
+                f"{account.name} was down at the end, since version {version:g}, for "
+                f"{account.fall.updates:g} updates: too few to tell a dip from a collapse. A longer run would settle it."
+            )
+            found.append(Evidence(code="unconfirmed_fall", sentence=sentence, update=version))
+    return found
+
+
+def _ended_early(curve: Curve, settings: JudgeSettings) -> bool:
+    if settings.ended == "stopped":
+        return False
+    if settings.horizon is None:
+        return settings.ended == "killed"
+    return curve.updates < settings.horizon
+
+
+def _ended_evidence(curve: Curve, settings: JudgeSettings) -> Evidence:
+    planned = f" of {settings.horizon}" if settings.horizon is not None else ""
+    sentence = f"The run ended after {curve.updates}{planned} updates without a fall."
+    return Evidence(code="ended_early", sentence=sentence, update=float(curve.updates))
+
+
+def _kept_evidence(account: _Witnessed) -> Evidence:
+    parts = [
+        f"{levels.name} from {levels.reward(float(levels.level[0])):.3g} "
+        f"to {levels.reward(float(np.mean(levels.level[-max(1, levels.size // 8) :]))):.3g}"
+        for levels in account.levels
+        if levels.size
+    ]
+    return Evidence(code="kept", sentence="; ".join(parts) + ", never down for good.")
+
+
+# --- the answer ------------------------------------------------------------------------------------
+
+
+def _verdict(
+    curve: Curve,
+    verdict: Verdict,
+    evidence: list[Evidence],
+    settings: JudgeSettings,
+    accounts: list[_Witnessed],
+    *,
+    onset: Interval | None = None,
+) -> RunVerdict:
+    total = curve.cumulative_lr(curve.updates)
+    at_onset = None
+    if onset is not None:
+        low, high = (curve.cumulative_lr(version) for version in onset)
+        at_onset = (low, high) if math.isfinite(low) and math.isfinite(high) else None
+    return RunVerdict(
+        verdict=verdict,
+        onset_updates=onset,
+        cumulative_lr_at_onset=at_onset,
+        updates=curve.updates,
+        cumulative_lr_total=total if math.isfinite(total) else None,
+        evidence=[*evidence, *_dip_evidence(accounts)],
+        warnings=_warnings(curve, settings, accounts, total),
+    )
+
+
+def _dip_evidence(accounts: list[_Witnessed]) -> list[Evidence]:
+    return [
+        Evidence(
+            code="dip",
+            sentence=f"{account.name} lost {dip.depth:.0%} from version {dip.low:g}, back at {dip.high:g}.",
+            update=dip.low,
+        )
+        for account in accounts
+        for dip in falls.dips(account.track)
+    ]
+
+
+def _warnings(curve: Curve, settings: JudgeSettings, accounts: list[_Witnessed], total: float) -> list[str]:
+    found = list(curve.warnings)
+    if not math.isfinite(total):
+        found.append("The log does not hold every learning rate: cumulative learning rates are unknown.")
+    for account in accounts:
+        for levels in account.levels:
+            if levels.floor_moved and levels.size:
+                found.append(
+                    f"{levels.name} lies below the stated floor {settings.reward_floor:g}; "
+                    f"{levels.floor:.4g} is used instead."
+                )
+    return found

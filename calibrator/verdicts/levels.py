@@ -1,0 +1,145 @@
+"""From the observations of one series to the level of the policy at each version, on a scale without unit."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from calibrator.runlogs.curve import Floats, Series
+from calibrator.verdicts import settings as rule
+
+MAD_TO_SIGMA = 1.4826
+SECOND_DIFFERENCE = 6.0**0.5  # standard deviation of x[i-1] - 2 x[i] + x[i+1] for unit white noise
+
+
+@dataclass(frozen=True)
+class Levels:
+    """Reward of each version of one series. Arrays have length k, one entry a version, sorted.
+
+    `level` is (reward - floor) / scale, where scale is the largest reward above the floor: 0 is the floor and
+    no reward is above 1. `noise` is the standard error of one version's level, in the same unit.
+    """
+
+    name: str
+    version: Floats
+    level: Floats
+    se: Floats
+    rows: Floats
+    seen: Floats
+    noise: float
+    row_noise: float
+    floor: float
+    scale: float
+    floor_moved: bool
+
+    @property
+    def size(self) -> int:
+        return int(self.version.size)
+
+    @property
+    def rows_per_version(self) -> float:
+        return max(1.0, float(np.median(self.rows))) if self.size else 1.0
+
+    def reward(self, level: float) -> float:
+        """Back to the reward's own scale."""
+        return self.floor + self.scale * level
+
+
+def levels_of(series: Series, floor: float) -> Levels:
+    """Average the rows of each version and measure the noise; a floor above the rewards is moved down."""
+    used = effective_floor(series.value, floor)
+    scale = float(np.max(series.value) - used) if series.value.size else 0.0
+    scale = scale if scale > 0.0 else 1.0
+    # Rounded, so that a tie at a threshold is a tie on every scale of the reward.
+    value = np.round(np.maximum(series.value - used, 0.0) / scale, 9)
+    row_se = np.abs(series.se) / scale
+    row_noise = _row_noise(value, series.version, row_se)
+    version, start, rows = np.unique(series.version, return_index=True, return_counts=True)
+    level = _by_version(value, start, rows)
+    known = np.where(np.isfinite(row_se), row_se, row_noise)
+    se = np.sqrt(_by_version(known**2, start, rows) / np.maximum(rows, 1))
+    seen = np.maximum.reduceat(series.seen, start) if start.size else np.empty(0)
+    noise = row_noise / max(1.0, float(np.median(rows))) ** 0.5 if rows.size else 0.0
+    levels = Levels(
+        series.name, version, level, se, rows.astype(float), seen, noise, row_noise, used, scale, used < floor
+    )
+    return replace(levels, level=without_spikes(level, noise))
+
+
+def effective_floor(value: Floats, floor: float) -> float:
+    """The stated floor, or the lowest level that the run kept for a while where that is lower."""
+    if value.size == 0:
+        return floor
+    window = min(rule.SMOOTH_ROWS, value.size)
+    lowest = float(np.min(np.median(np.lib.stride_tricks.sliding_window_view(value, window), axis=1)))
+    spread = float(np.max(value)) - lowest
+    # Zero-mean noise around the floor is no reason to move it.
+    return lowest if floor - lowest > 0.05 * spread and lowest < floor else min(floor, float(np.max(value)))
+
+
+def white_noise(value: Floats) -> float:
+    """Standard deviation of the noise around a smooth course, robust against trends and long dead ends.
+
+    Differences that are exactly zero are left out: the zeros of a dead run are not a measurement of noise.
+    """
+    return _robust_sigma(_second_differences(value)) if value.size >= 3 else 0.0
+
+
+def without_spikes(value: Floats, noise: float) -> Floats:
+    """Cut single wild observations back towards the median of seven neighbours; edges of cliffs stay."""
+    half = 3
+    if value.size <= 4 * half:
+        return value
+    padded = np.pad(value, half, mode="edge")
+    middle = np.median(np.lib.stride_tricks.sliding_window_view(padded, 2 * half + 1), axis=1)
+    reach = rule.SPIKE_SIGMAS * max(noise, white_noise(value), 1e-9)
+    return np.asarray(np.clip(value, middle - reach, middle + reach), dtype=np.float64)
+
+
+def rolling_mean(value: Floats, window: int) -> Floats:
+    """Centred mean over `window` (odd) entries, shorter at both ends."""
+    half = window // 2
+    total = np.concatenate(([0.0], np.cumsum(value)))
+    index = np.arange(value.size)
+    low, high = np.maximum(index - half, 0), np.minimum(index + half + 1, value.size)
+    return np.asarray((total[high] - total[low]) / (high - low), dtype=np.float64)
+
+
+def trailing_mean(value: Floats, window: int) -> Floats:
+    """Mean over the last `window` entries up to each one, fewer at the start."""
+    total = np.concatenate(([0.0], np.cumsum(value)))
+    high = np.arange(1, value.size + 1)
+    low = np.maximum(high - window, 0)
+    return np.asarray((total[high] - total[low]) / (high - low), dtype=np.float64)
+
+
+def _by_version(value: Floats, start: np.ndarray, rows: np.ndarray) -> Floats:
+    if not start.size:
+        return np.empty(0)
+    return np.asarray(np.add.reduceat(value, start) / rows, dtype=np.float64)
+
+
+def _row_noise(value: Floats, version: Floats, row_se: Floats) -> float:
+    """The larger of the stated and the measured noise of one row."""
+    stated = row_se[np.isfinite(row_se) & (row_se > 0.0)]
+    own = float(np.sqrt(np.mean(stated**2))) if stated.size else 0.0
+    measured = _measured_noise(value, version)
+    # Real swings of the policy also enter what is measured; they must not pass for noise without limit.
+    return min(max(own, measured), rule.EXCESS_NOISE * own) if stated.size else measured
+
+
+def _measured_noise(value: Floats, version: Floats) -> float:
+    if value.size > 2 and np.unique(version).size * 3 <= value.size:
+        # Rows of one version share a policy: only their differences are noise, not those across a sync.
+        return _robust_sigma(_second_differences(value)[version[2:] == version[:-2]])
+    return white_noise(value)
+
+
+def _second_differences(value: Floats) -> Floats:
+    return np.abs(value[:-2] - 2.0 * value[1:-1] + value[2:])
+
+
+def _robust_sigma(second: Floats) -> float:
+    moved = second[second > 1e-9]
+    return float(MAD_TO_SIGMA * np.median(moved) / SECOND_DIFFERENCE) if moved.size else 0.0

@@ -1,0 +1,97 @@
+"""What the judge is told about a run, and the thresholds of its rules, each with its reason."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+# --- how far a fall must go ------------------------------------------------------------------------
+# The lost fraction is (reference - level) / (reference - floor), so it has no unit and no scale.
+FALLEN = 0.5
+"""A policy that lost half of what lies between its own reference and the floor has fallen. Falling back to
+the level of the base policy loses 0.4 to 0.6 of the range in typical runs; swings of healthy runs lose
+less."""
+RECOVERED = 1 / 3
+"""A level that lost less than this is good again. The gap up to FALLEN keeps noise from toggling the
+state."""
+DEEP = 0.8
+"""Beyond this the policy is near the floor, where few groups carry signal and recoveries are rare and
+quick."""
+STUCK = 0.98
+"""Beyond this almost no group has both a success and a failure, hence no gradient: only a new policy could
+help."""
+
+# --- how long it must last, in updates and in policy versions --------------------------------------
+PERSIST_VERSIONS = 3
+"""Versions that must be seen fallen: one can be an unlucky sync, two an overshoot that the next sync
+undoes."""
+DEEP_UPDATES, DEEP_SYNCS = 8, 1
+"""Shortest deep fall at the end of a complete log: longer than any one batch, and past a synchronization."""
+PARTIAL_UPDATES, PARTIAL_SYNCS = 48, 3
+"""Shortest partial fall at the end of a log: dips to a third of the level that last 25 to 40 updates
+recover."""
+STUCK_UPDATES = 48
+"""One version is enough when nothing is left to learn from for so long; momentum has decayed by then."""
+CERTAIN_DEEP_UPDATES, CERTAIN_DEEP_SYNCS = 48, 2
+"""Online, a deep fall is certain after this. A dead run is then found within max(3 S, 64) updates."""
+CERTAIN_PARTIAL_UPDATES, CERTAIN_PARTIAL_SYNCS = 128, 6
+"""Online, a partial fall must last longer: it still has signal to recover with."""
+RISING = 0.1
+"""A fallen run that has won back this much of its range is on its way up: not certain yet."""
+
+# --- slow or sudden --------------------------------------------------------------------------------
+CLIFF_UPDATES, CLIFF_SYNCS, CLIFF_SHARE = 64, 3, 0.15
+"""A partial fall is a cliff when good and fallen lie no further apart than the largest of: updates, syncs,
+share of the run. Slower ones are `degraded`."""
+DECLINED = 0.2
+"""Share of the best level that must be lost at the end for `degraded`. Runs near their ceiling wander by
+0.1."""
+
+# --- noise -----------------------------------------------------------------------------------------
+SIGMAS = 4.0
+"""A difference counts beyond this many standard errors: 3e-5 for one look, about 1 % over 300 looks."""
+SMOOTH_ROWS = 5
+"""Rows behind one level: single batches scatter by factors of 1.4 to 3.6 even at a learning rate of 0."""
+SMOOTH_NOISE = 1 / 8
+"""Levels are averaged until their noise is at most this share of the range: then FALLEN is four sigmas
+away."""
+EXCESS_NOISE = 3.0
+"""Measured noise counts up to this multiple of the stated standard error."""
+REFERENCE_ROWS, REFERENCE_PROBES = 8, 3
+"""Length of a level that counts as sustained, in rollout rows and in probes."""
+SPIKE_SIGMAS = 6.0
+"""Single observations further than this from the median of their seven neighbours are cut back to it."""
+
+# --- enough to say something -----------------------------------------------------------------------
+MIN_VERSIONS = 3
+"""Fewer policies than this show no course."""
+MIN_ROWS = 8
+"""Fewer rows than this show no level."""
+FLAT_UPDATES = 64
+"""A reward that has not moved for fewer updates than this may simply be too young."""
+
+# --- witnesses -------------------------------------------------------------------------------------
+COSINE_ALARM = 0.5
+"""Cosine between consecutive gradients above which the policy drifts in one direction."""
+WITNESS_SIGMAS = 8.0
+"""A witness speaks when its running median leaves its early level by so many robust deviations, either
+way."""
+
+
+class JudgeSettings(BaseModel):
+    """What a log does not say about its run."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    reward_floor: float = Field(default=0.0, allow_inf_nan=False)
+    """Reward of a policy that fails always, on the scale of the log."""
+    sync_interval: int = Field(default=1, ge=1)
+    """S, in updates."""
+    horizon: int | None = Field(default=None, ge=1)
+    """Planned updates; None when not known: the log is then taken as complete unless `ended` says
+    otherwise."""
+    ended: Literal["finished", "killed", "stopped"] = "finished"
+    """finished by itself; killed by machine or signal; stopped on purpose before the horizon."""
+    series_floors: dict[str, float] = {}
+    """Floors of the further series by name; else 0 where no value is below 0, else their lowest level."""
