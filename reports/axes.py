@@ -1,0 +1,135 @@
+"""Axes in the look of the reports: thin, few ticks with plain labels, a small legend."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+from calibrator.verdicts.types import Verdict
+from reports.palette import MARKS
+from reports.svg import INK
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.axis import Axis
+    from matplotlib.figure import Figure
+
+PANEL_WIDTH, PANEL_HEIGHT = 5.3, 3.9
+"""Inches; 72 units of the SVG each."""
+COLUMNS = 2
+MOST_TICKS = 7
+LONGEST_TITLE = 60
+STYLE = {
+    "font.family": "DejaVu Sans",
+    "font.size": 10.5,
+    "axes.titlesize": 11,
+    "axes.titleweight": "bold",
+    "axes.labelsize": 10.5,
+    "axes.linewidth": 0.8,
+    "axes.edgecolor": INK,
+    "axes.labelcolor": INK,
+    "axes.titlecolor": INK,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.facecolor": "none",
+    "axes.grid": True,
+    "figure.facecolor": "none",
+    "grid.color": INK,
+    "grid.alpha": 0.12,
+    "grid.linewidth": 0.7,
+    "text.color": INK,
+    "xtick.color": INK,
+    "ytick.color": INK,
+    "xtick.labelsize": 9.5,
+    "ytick.labelsize": 9.5,
+    "legend.fontsize": 8.5,
+    "legend.frameon": False,
+    "legend.handlelength": 1.4,
+    "legend.labelspacing": 0.35,
+    "path.simplify": True,
+}
+
+
+def panels(n: int) -> tuple[Figure, list[Axes]]:
+    """A figure with `n` panels, two a row, without pyplot."""
+    from matplotlib.figure import Figure
+
+    n = max(n, 1)
+    columns = min(n, COLUMNS)
+    rows = math.ceil(n / columns)
+    figure = Figure(figsize=(PANEL_WIDTH * columns, PANEL_HEIGHT * rows), layout="constrained")
+    grid = figure.subplots(rows, columns, squeeze=False)
+    cells = [cell for row in grid for cell in row]
+    for cell in cells[n:]:
+        cell.set_axis_off()
+    return figure, cells[:n]
+
+
+def shorten(text: str) -> str:
+    return text if len(text) <= LONGEST_TITLE else f"{text[: LONGEST_TITLE - 3]}..."
+
+
+def log_ticks(axis: Axis, low: float, high: float, form: Callable[[float], str]) -> None:
+    """Limits and few plainly written ticks of a logarithmic axis."""
+    from matplotlib.ticker import NullLocator
+
+    axis.axes.set(**{f"{axis.axis_name}scale": "log", f"{axis.axis_name}lim": (low, high)})
+    decades = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
+    ticks: list[float] = []
+    for steps in ((1, 2, 3, 5, 7), (1, 2, 5), (1, 3), (1,)):
+        ticks = [s * 10.0**d for d in decades for s in steps if low <= s * 10.0**d <= high]
+        if len(ticks) <= MOST_TICKS:
+            break
+    ticks = ticks[:: math.ceil(len(ticks) / MOST_TICKS)] if ticks else ticks
+    axis.set_ticks(ticks, [form(t) for t in ticks])
+    axis.set_minor_locator(NullLocator())
+
+
+def interval_ticks(panel: Axes, intervals: Sequence[int]) -> None:
+    """Ticks at the swept intervals only, as whole numbers; every second one when they crowd."""
+    from matplotlib.ticker import NullLocator
+
+    panel.set_xscale("log")
+    ticks = sorted(set(intervals)) or [1]
+    while len(ticks) > 9:
+        ticks = ticks[::2]
+    panel.set_xlim(ticks[0] / 1.7, max(intervals, default=1) * 1.7)
+    panel.set_xticks(ticks, [f"{t:,}" for t in ticks])
+    panel.xaxis.set_minor_locator(NullLocator())
+
+
+def limits(values: Sequence[float], margin: float) -> tuple[float, float]:
+    """Limits of a logarithmic axis, wider than the values by a factor on both sides."""
+    positive = [v for v in values if v > 0 and math.isfinite(v)]
+    return min(positive, default=1e-4) / margin, max(positive, default=1e-2) * margin
+
+
+def scatter(panel: Axes, x: Sequence[float], y: Sequence[float], verdict: Verdict, size: float = 46) -> None:
+    mark = MARKS[verdict]
+    panel.scatter(
+        x,
+        y,
+        s=size,
+        marker=mark.marker,
+        facecolors=mark.light if mark.filled else "none",
+        edgecolors=mark.light,
+        linewidths=1.2 if not mark.filled else 0.6,
+        label=verdict.value,
+        zorder=4,
+    )
+
+
+def legend(panel: Axes, place: str) -> None:
+    if panel.get_legend_handles_labels()[1]:
+        panel.legend(loc=place)
+
+
+def small_text(panel: Axes, x: float, y: float, text: str) -> None:
+    panel.annotate(
+        text, (x, y), xytext=(0, 6), textcoords="offset points", ha="center", fontsize=7.5, parse_math=False
+    )
+
+
+def note(panel: Axes, text: str) -> None:
+    panel.text(0.5, 0.5, text, transform=panel.transAxes, ha="center", va="center", parse_math=False)

@@ -1,0 +1,270 @@
+"""The three figures of a report: phase diagram, collapse budget, reward curves. One panel per stratum.
+
+matplotlib is imported when a figure is made, never with the module; no pyplot, hence no global state.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from calibrator.verdicts.types import Verdict
+from reports import axes as ax_tools
+from reports.cards.blocks import FigureName
+from reports.numbers import LR_UPDATES, compact, count, interval, plural, rate, visible
+from reports.palette import LAW_LIGHT, MARKS, STAR_LIGHT
+from reports.svg import Described, Mode, to_svg
+from reports.view import Floats, RunView, StratumKey, StudyView
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+CURVE_POINTS = 12_000
+"""Points of all reward curves of a study together; each curve gets its share, as means over bins."""
+LABELLED_EVENTS = 24
+"""Up to so many onsets are labelled with their S."""
+TITLES: dict[FigureName, str] = {
+    "phase": "Stability boundary",
+    "budget": "Collapse budget",
+    "rewards": "Reward against cumulative learning rate",
+}
+
+
+def figure_svg(view: StudyView, figure: FigureName, mode: Mode = "file") -> str:
+    """One figure with a panel per stratum, standalone or for a page."""
+    return _drawn(view, figure, view.keys(), figure, mode)
+
+
+def panel_svgs(view: StudyView, figure: FigureName) -> list[str]:
+    """The same figure for a page, one SVG per stratum, so that a narrow screen can stack them."""
+    return [_drawn(view, figure, [key], f"{figure}-{i}", "page") for i, key in enumerate(view.keys())]
+
+
+def figure_files(view: StudyView) -> dict[str, str]:
+    """File name in the study folder, and content."""
+    return {f"figures/{figure}.svg": figure_svg(view, figure) for figure in TITLES} if view.runs else {}
+
+
+def _drawn(view: StudyView, figure: FigureName, keys: list[StratumKey], slug: str, mode: Mode) -> str:
+    import matplotlib as mpl
+
+    draw = {"phase": _phase, "budget": _budget, "rewards": _rewards}[figure]
+    title = f"{TITLES[figure]}: {', '.join(view.label(k) for k in keys)}"
+    with mpl.rc_context(ax_tools.STYLE):
+        canvas, panels = ax_tools.panels(len(keys))
+        for key, panel in zip(keys, panels, strict=True):
+            panel.set_title(visible(ax_tools.shorten(view.label(key))), loc="left", parse_math=False)
+            draw(panel, view, key)
+        return to_svg(canvas, Described(slug, title, describe(view, figure, keys)), mode)
+
+
+def describe(view: StudyView, figure: FigureName, keys: list[StratumKey]) -> str:
+    """Text alternative: what the figure shows, in numbers."""
+    return " ".join(_describe_panel(view, figure, key) for key in keys)
+
+
+def _describe_panel(view: StudyView, figure: FigureName, key: StratumKey) -> str:
+    runs, fit = view.runs_of(key), view.stratum(key)
+    tally = Counter(r.verdict.verdict.value for r in runs)
+    verdicts = ", ".join(f"{n} {word}" for word, n in tally.items())
+    text = f"{view.label(key)}: {plural(len(runs), 'run')}: {verdicts or 'none'}."
+    if figure == "phase" and fit is not None and fit.eta_max:
+        rows = "; ".join(f"S = {e.sync_interval}: {interval(e.eta_max)}" for e in fit.eta_max)
+        text += f" Fitted boundary eta_max with 90 % interval: {rows}."
+    if figure != "phase" and fit is not None and fit.budget is not None:
+        text += f" Collapse budget B = {interval(fit.budget.B)} {LR_UPDATES}."
+    rec = view.recommendation
+    if figure == "phase" and rec is not None and view.recommended_key() == key:
+        text += f" Recommended: S = {rec.sync_interval}, eta = {rate(rec.learning_rate)}."
+    return text
+
+
+def _groups(runs: list[RunView]) -> Iterator[tuple[Verdict, list[RunView]]]:
+    for verdict in Verdict:
+        chosen = [r for r in runs if r.verdict.verdict is verdict]
+        if chosen:
+            yield verdict, chosen
+
+
+# Phase diagram
+
+
+def _phase(panel: Axes, view: StudyView, key: StratumKey) -> None:
+    panel.set_xlabel("sync interval S (updates)")
+    panel.set_ylabel("learning rate η")
+    _draw_band(panel, view, key)
+    dodged = _dodged(view.runs_of(key))
+    for verdict, runs in _groups(view.runs_of(key)):
+        places = [dodged[id(r)] for r in runs]
+        ax_tools.scatter(panel, places, [r.run.learning_rate for r in runs], verdict)
+    _draw_star(panel, view, key)
+    ax_tools.interval_ticks(panel, [r.run.effective_interval for r in view.runs])
+    ax_tools.log_ticks(panel.yaxis, *ax_tools.limits([r.run.learning_rate for r in view.runs], 1.7), rate)
+    ax_tools.legend(panel, "lower left")
+
+
+def _dodged(runs: list[RunView]) -> dict[int, float]:
+    """Runs at the same (S, eta) side by side, so that replicates do not hide each other."""
+    cells: dict[tuple[int, float], list[RunView]] = defaultdict(list)
+    for row in runs:
+        cells[row.run.effective_interval, row.run.learning_rate].append(row)
+    places = {}
+    for (interval_, _eta), rows in cells.items():
+        step = min(0.16, 0.5 / len(rows))
+        for i, row in enumerate(rows):
+            places[id(row)] = interval_ * float(np.exp(step * (i - (len(rows) - 1) / 2)))
+    return places
+
+
+def _draw_band(panel: Axes, view: StudyView, key: StratumKey) -> None:
+    band = view.band(key)
+    if band is None:
+        return
+    panel.fill_between(
+        band.sync_interval, band.low, band.high, color=LAW_LIGHT, alpha=0.13, linewidth=0, label="90 % interval"
+    )
+    panel.plot(band.sync_interval, band.median, color=LAW_LIGHT, linewidth=1.6, label="boundary η_max")
+
+
+def _draw_star(panel: Axes, view: StudyView, key: StratumKey) -> None:
+    rec = view.recommendation
+    if rec is None or view.recommended_key() != key:
+        return
+    panel.plot(
+        [1 + rec.max_lag], [rec.learning_rate], linestyle="none", marker="*", markersize=15, color=STAR_LIGHT,
+        markeredgecolor=LAW_LIGHT, markeredgewidth=0.8, label="recommended", zorder=6,
+    )  # fmt: skip
+
+
+# Collapse budget
+
+
+def _budget(panel: Axes, view: StudyView, key: StratumKey) -> None:
+    panel.set_xlabel("learning rate η")
+    panel.set_ylabel("onset t (updates)")
+    events = [r for r in view.runs_of(key) if r.verdict.onset_updates is not None]
+    everything = [r for r in view.runs if r.verdict.onset_updates is not None]
+    bottom, top = _onset_limits(everything)
+    ax_tools.log_ticks(panel.yaxis, bottom, top, count)
+    ax_tools.log_ticks(panel.xaxis, *ax_tools.limits([r.run.learning_rate for r in everything], 1.6), rate)
+    _draw_budget_line(panel, view, key)
+    _draw_onsets(panel, events, bottom)
+    if not events:
+        ax_tools.note(panel, "no run died")
+    ax_tools.legend(panel, "upper right")
+
+
+def _onset_limits(runs: list[RunView]) -> tuple[float, float]:
+    highs = [r.verdict.onset_updates[1] for r in runs if r.verdict.onset_updates]
+    lows = [r.verdict.onset_updates[0] for r in runs if r.verdict.onset_updates]
+    bottom, top = ax_tools.limits([x for x in (*lows, *highs) if x > 0], 1.8)
+    return max(bottom, 0.5), max(top, 2.0)
+
+
+def _draw_onsets(panel: Axes, events: list[RunView], bottom: float) -> None:
+    places = _dodged_rates(events)
+    for verdict, runs in _groups(events):
+        mark = MARKS[verdict]
+        x = [places[id(r)] for r in runs]
+        low = [max(r.verdict.onset_updates[0], bottom) for r in runs if r.verdict.onset_updates]
+        high = [r.verdict.onset_updates[1] for r in runs if r.verdict.onset_updates]
+        panel.vlines(x, low, high, color=mark.light, linewidth=2.2, alpha=0.85)
+        ax_tools.scatter(panel, x, high, verdict, size=26)
+    if len(events) <= LABELLED_EVENTS:
+        for row in events:
+            _label_onset(panel, row, places[id(row)])
+
+
+def _dodged_rates(events: list[RunView]) -> dict[int, float]:
+    cells: dict[float, list[RunView]] = defaultdict(list)
+    for row in sorted(events, key=lambda r: r.run.sync_interval):
+        cells[row.run.learning_rate].append(row)
+    return {
+        id(row): eta * float(np.exp(min(0.09, 0.4 / len(rows)) * (i - (len(rows) - 1) / 2)))
+        for eta, rows in cells.items()
+        for i, row in enumerate(rows)
+    }
+
+
+def _label_onset(panel: Axes, row: RunView, x: float) -> None:
+    if row.verdict.onset_updates is not None:
+        ax_tools.small_text(panel, x, row.verdict.onset_updates[1], f"S={row.run.effective_interval}")
+
+
+def _draw_budget_line(panel: Axes, view: StudyView, key: StratumKey) -> None:
+    fit = view.stratum(key)
+    if fit is None or fit.budget is None:
+        return
+    eta: Floats = np.geomspace(*panel.get_xlim(), 40)
+    B = fit.budget.B
+    panel.fill_between(
+        eta, B.low / eta, B.high / eta, color=LAW_LIGHT, alpha=0.13, linewidth=0, label="90 % interval"
+    )
+    panel.plot(eta, B.estimate / eta, color=LAW_LIGHT, linewidth=1.6, label="t = B / η")
+
+
+# Reward curves
+
+
+def _rewards(panel: Axes, view: StudyView, key: StratumKey) -> None:
+    ax_tools.log_ticks(panel.xaxis, *_lr_limits(view), compact)
+    panel.set_xlabel("cumulative learning rate L (LR × updates)")
+    panel.set_ylabel("reward")
+    points = max(8, min(160, CURVE_POINTS // max(1, len(view.runs))))
+    runs = view.runs_of(key)
+    alpha = 0.85 if len(runs) <= 30 else max(0.15, 25 / len(runs))
+    for verdict, group in _groups(runs):
+        for i, row in enumerate(group):
+            _draw_curve(panel, row, verdict, points, alpha, label=verdict.value if i == 0 else "_")
+    _draw_budget_mark(panel, view, key)
+    ax_tools.legend(panel, "lower left")
+
+
+def _draw_curve(panel: Axes, row: RunView, verdict: Verdict, points: int, alpha: float, label: str) -> None:
+    if row.curve is None:
+        return
+    total, value = reward_on_clock(row, points)
+    if total.size == 0:
+        return
+    mark = MARKS[verdict]
+    panel.plot(total, value, color=mark.light, alpha=alpha, linewidth=1.2, label=label)
+    panel.plot(
+        total[-1:], value[-1:], linestyle="none", color=mark.light, marker=mark.marker, markersize=4.5,
+        markerfacecolor=mark.light if mark.filled else "none", alpha=alpha, label="_",
+    )  # fmt: skip
+
+
+def reward_on_clock(row: RunView, points: int) -> tuple[Floats, Floats]:
+    """L and reward of a run's rollouts, as means over at most `points` bins of equal length."""
+    curve = row.curve
+    if curve is None:
+        return np.empty(0), np.empty(0)
+    clock = np.concatenate([[0.0], np.cumsum(curve.learning_rate)])
+    total = np.interp(curve.rewards.version, np.arange(clock.size), clock)
+    value = curve.rewards.value
+    keep = np.isfinite(total) & np.isfinite(value) & (total > 0)
+    total, value = total[keep], value[keep]
+    edges = np.unique(np.linspace(0, total.size, min(points, total.size) + 1).astype(int))
+    if edges.size < 2:
+        return np.empty(0), np.empty(0)
+    counts = np.diff(edges)
+    return np.add.reduceat(total, edges[:-1]) / counts, np.add.reduceat(value, edges[:-1]) / counts
+
+
+def _draw_budget_mark(panel: Axes, view: StudyView, key: StratumKey) -> None:
+    fit = view.stratum(key)
+    if fit is None or fit.budget is None:
+        return
+    B = fit.budget.B
+    panel.axvspan(B.low, B.high, color=LAW_LIGHT, alpha=0.13, linewidth=0)
+    panel.axvline(B.estimate, color=LAW_LIGHT, linewidth=1.4, linestyle=(0, (4, 3)), label="budget B")
+
+
+def _lr_limits(view: StudyView) -> tuple[float, float]:
+    totals = [r.run.cumulative_lr for r in view.runs if r.run.cumulative_lr > 0]
+    first = [r.run.learning_rate * r.run.effective_interval for r in view.runs if r.curve is not None]
+    top = max(totals, default=1.0)
+    return max(min(first, default=top / 1e3), top / 1e3), top * 1.15
