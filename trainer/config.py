@@ -103,6 +103,10 @@ class RunConfig(Config):
     """Whether to write the compact shards `ratios-*.safetensors` (group, reward, lag, log-ratio per trajectory)."""
     checkpoint_every: Annotated[int, Field(ge=1)] = 32
     """Least number of updates between two checkpoints; they are written at synchronizations."""
+    evaluate: bool = False
+    """Whether to score the policy on all held-out prompts before and after the run."""
+    cpu_threads: Annotated[int, Field(ge=1)] = 1
+    """Threads of a run on a CPU; part of the config, since sums depend on it in the last bit."""
 
     @model_validator(mode="after")
     def _warmup_fits(self) -> RunConfig:

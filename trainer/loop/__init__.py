@@ -1,0 +1,1 @@
+"""Training loops: a schedule over engine and learner."""

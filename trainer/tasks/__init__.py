@@ -1,0 +1,45 @@
+"""Tasks by name: built in, or the user's own as `module:Class`."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+from trainer.config import TaskConfig
+from trainer.errors import ConfigError
+from trainer.tasks.protocol import Example, Task
+from trainer.tasks.running_sum import RunningSum
+
+BUILT_IN: dict[str, Callable[..., Task]] = {"running-sum": RunningSum}
+
+__all__ = ["BUILT_IN", "Example", "Task", "load_task"]
+
+
+def load_task(config: TaskConfig) -> Task:
+    """The task that `config` names. Raises ConfigError naming `task.name` or `task.options`."""
+    factory = BUILT_IN.get(config.name) or _users_own(config.name)
+    try:
+        task = factory(**config.options)
+    except (TypeError, ValueError) as error:
+        raise ConfigError(f"task.options = {config.options} does not fit task {config.name!r}: {error}") from error
+    missing = [name for name in ("prompts", "score", "reward_floor", "full_marks") if not hasattr(task, name)]
+    if missing:
+        raise ConfigError(f"task.name = {config.name!r}: the class has no {', '.join(missing)}")
+    return task
+
+
+def _users_own(name: str) -> Callable[..., Task]:
+    module_name, _, attribute = name.partition(":")
+    if not attribute:
+        known = ", ".join(BUILT_IN)
+        raise ConfigError(f"task.name = {name!r} is unknown: use one of {known}, or your own as module:Class")
+    # Last on the path, so that a user's file never hides a module of the package.
+    if str(Path.cwd()) not in sys.path:
+        sys.path.append(str(Path.cwd()))
+    try:
+        factory: Callable[..., Task] = getattr(importlib.import_module(module_name), attribute)
+    except (ImportError, AttributeError) as error:
+        raise ConfigError(f"task.name = {name!r} cannot be imported from {Path.cwd()}: {error}") from error
+    return factory

@@ -1,0 +1,46 @@
+"""Writing files so that a kill at any moment leaves the old or the new content, never a torn one."""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from trainer.errors import EnvironmentFailedError
+
+_REMEDIES = {
+    errno.ENOSPC: "no space left on the device; free some and run the same command again, it continues",
+    errno.EDQUOT: "the disk quota is used up; free some space and run the same command again, it continues",
+    errno.EROFS: "the file system is read-only; choose another folder",
+    errno.EACCES: "permission denied; choose a folder that you may write to",
+    errno.EPERM: "operation not permitted; choose a folder that you may write to",
+}
+
+
+@contextmanager
+def disk_errors(folder: Path) -> Iterator[None]:
+    """Turn the disk's own errors into an EnvironmentFailedError that names the file and the remedy."""
+    try:
+        yield
+    except OSError as error:
+        remedy = _REMEDIES.get(error.errno or 0)
+        if remedy is None:
+            raise
+        raise EnvironmentFailedError(f"{error.filename or folder}: {remedy}") from error
+
+
+def write_atomically(path: Path, content: bytes | str) -> None:
+    """Write beside `path`, force to disk, rename over it."""
+    data = content.encode() if isinstance(content, str) else content
+    beside = path.with_name(f".{path.name}.tmp")
+    try:
+        with beside.open("wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        beside.replace(path)
+    except OSError:
+        beside.unlink(missing_ok=True)
+        raise

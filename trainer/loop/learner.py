@@ -1,0 +1,137 @@
+"""One optimizer update: logprobs of the batch under the learner, surrogate, gradient, step."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from trainer.algorithms import ESTIMATORS, RatioBatch
+from trainer.algorithms.advantages import group_normalised
+from trainer.algorithms.ratios import effective_sample_size, log_group_mass, masked_sum, trajectory_log_ratios
+from trainer.config import TrainerConfig
+from trainer.engines.precision import autocast
+from trainer.loop.rollouts import Rollouts
+from trainer.models import Policy
+
+
+@dataclass(frozen=True)
+class Step:
+    """What one update did."""
+
+    loss: float
+    entropy: float
+    grad_norm: float
+    grad_cosine: float | None
+    cap_activation: float
+    log_ratios: Tensor
+    """[N] log trajectory ratios before the update, on the CPU."""
+
+
+class Learner:
+    """Owns the learner's weights, the optimizer and the previous gradient."""
+
+    def __init__(self, policy: Policy, config: TrainerConfig) -> None:
+        self.policy = policy
+        self.config = config
+        self.parameters = [p for p in policy.model.parameters() if p.requires_grad]
+        opt = config.optimizer
+        self.optimizer = torch.optim.AdamW(
+            self.parameters,
+            lr=0.0,
+            betas=(opt.beta1, opt.beta2),
+            eps=opt.eps,
+            weight_decay=opt.weight_decay,
+            foreach=True,
+        )
+        self.previous_gradient: Tensor | None = None
+        """[parameters] flat gradient of the last update, before clipping."""
+
+    def update(self, rollouts: Rollouts, learning_rate: float) -> Step:
+        """One `optimizer.step()` on whole groups. A non-finite gradient is reported and not applied."""
+        advantages = group_normalised(rollouts.reward, self.config.group_size)
+        self.optimizer.zero_grad(set_to_none=True)
+        size = self.config.group_size * (self.config.micro_batch_groups or len(rollouts))
+        tokens = int(rollouts.mask.sum())
+        parts = [
+            self._accumulate(rollouts.rows(start, start + size), advantages[start : start + size], tokens)
+            for start in range(0, len(rollouts), size)
+        ]
+        losses, entropies, activations, log_ratios = zip(*parts, strict=True)
+        norm, cosine = self._gradient_norm_and_cosine()
+        if math.isfinite(norm):
+            self._apply(norm, learning_rate)
+        return Step(
+            loss=float(sum(losses)),
+            entropy=float(sum(entropies)),
+            grad_norm=norm,
+            grad_cosine=cosine,
+            cap_activation=float(sum(activations)) / len(parts),
+            log_ratios=torch.cat(log_ratios).cpu(),
+        )
+
+    def _accumulate(
+        self, rollouts: Rollouts, advantages: Tensor, tokens: int
+    ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """Add the gradient of whole groups; the loss is averaged over the response tokens of the full batch."""
+        logprobs = response_logprobs(self.policy.model, rollouts, self.config)
+        batch = RatioBatch(logprobs, rollouts.behaviour, rollouts.mask, advantages, self.config.group_size)
+        surrogate = ESTIMATORS[self.config.estimator](batch, self.config)
+        loss = -surrogate.objective / tokens
+        loss.backward()  # type: ignore[no-untyped-call]
+        entropy = -masked_sum(logprobs.detach(), rollouts.mask).sum() / tokens
+        return loss.detach(), entropy, surrogate.activation, trajectory_log_ratios(batch).detach()
+
+    def _gradient_norm_and_cosine(self) -> tuple[float, float | None]:
+        gradient = torch.cat([p.grad.flatten() for p in self.parameters if p.grad is not None])
+        previous, self.previous_gradient = self.previous_gradient, gradient
+        norm = float(gradient.norm())
+        if previous is None:
+            return norm, None
+        scale = norm * float(previous.norm())
+        return norm, float(gradient @ previous) / scale if scale > 0 else 0.0
+
+    def _apply(self, norm: float, learning_rate: float) -> None:
+        clip = self.config.grad_clip
+        if clip is not None and norm > clip:
+            torch._foreach_mul_([p.grad for p in self.parameters if p.grad is not None], clip / norm)
+        for group in self.optimizer.param_groups:
+            group["lr"] = learning_rate
+        self.optimizer.step()
+
+
+def response_logprobs(model: Any, rollouts: Rollouts, config: TrainerConfig) -> Tensor:
+    """Logprobs of the response tokens under `model` and the sampling temperature. [N, T] float32, with gradient."""
+    ids = torch.cat([rollouts.prompt, rollouts.response], dim=-1)
+    length = rollouts.response.shape[1]
+    mask = positions = None
+    if not bool(rollouts.prompt_mask.all()):
+        # Responses are padded on the right, where a causal model never looks back from; only prompts need a mask.
+        mask = torch.cat([rollouts.prompt_mask, torch.ones_like(rollouts.mask)], dim=-1).long()
+        positions = (mask.cumsum(dim=-1) - 1).clamp(min=0)
+    with autocast(ids.device.type, config.dtype):
+        logits = model(
+            input_ids=ids[:, :-1],
+            attention_mask=None if mask is None else mask[:, :-1],
+            position_ids=None if positions is None else positions[:, :-1],
+            use_cache=False,
+            logits_to_keep=length,
+        ).logits
+    logprobs = torch.log_softmax(logits.float() / config.temperature, dim=-1)
+    return logprobs.gather(-1, rollouts.response.unsqueeze(-1)).squeeze(-1)
+
+
+def ratio_statistics(log_ratios: Tensor, group_size: int) -> dict[str, float]:
+    """Fields of a metrics row that depend on the trajectory ratios alone. `log_ratios` is [N]."""
+    mass = log_group_mass(log_ratios, group_size).exp()
+    return {
+        "log_ratio_mean": float(log_ratios.mean()),
+        "log_ratio_abs_mean": float(log_ratios.abs().mean()),
+        "log_ratio_max": float(log_ratios.max()),
+        "group_mass_mean": float(mass.mean()),
+        "group_mass_max": float(mass.max()),
+        "ess": float(effective_sample_size(log_ratios)),
+    }

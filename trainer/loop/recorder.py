@@ -1,0 +1,101 @@
+"""What a run leaves in its folder: metrics, timings, ratio shards."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections import defaultdict
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+import torch
+from safetensors.numpy import save
+
+from trainer.files import write_atomically
+from trainer.loop.rollouts import Rollouts
+from trainer.metrics import JsonLines, MetricsRow
+
+METRICS, TIMINGS = "metrics.jsonl", "timings.jsonl"
+
+
+class Recorder:
+    """Files of one run, cut back to what the last checkpoint vouches for."""
+
+    def __init__(
+        self, folder: Path, *, update: int, metrics_offset: int, timings_offset: int, record_ratios: bool
+    ) -> None:
+        """`update` is the next update to make; shards and rows of later updates are dropped."""
+        self._folder = folder
+        self._record_ratios = record_ratios
+        self._shard_start = update
+        self._shard: list[dict[str, np.ndarray]] = []
+        self.metrics = JsonLines(folder / METRICS, offset=metrics_offset)
+        self.timings = JsonLines(folder / TIMINGS, offset=timings_offset)
+        self.rows = read_rows(folder / METRICS)
+        self.clock = Stopwatch()
+        for path in folder.glob("ratios-*.safetensors"):
+            if int(path.stem.removeprefix("ratios-")) >= update:
+                path.unlink()
+
+    def update_done(self, row: MetricsRow, rollouts: Rollouts, log_ratios: torch.Tensor, *, group_size: int) -> None:
+        """Write one update."""
+        self.rows.append(row)
+        self.metrics.write(row)
+        self.timings.write({"update": row["update"], **self.clock.take()})
+        if self._record_ratios:
+            self._shard.append(_compact(row["update"], rollouts, log_ratios, group_size))
+
+    def flush(self) -> tuple[int, int]:
+        """Write the pending shard and force the lines to disk; returns the offsets of metrics and timings."""
+        if self._shard:
+            columns = {key: np.concatenate([part[key] for part in self._shard]) for key in self._shard[0]}
+            write_atomically(self._folder / f"ratios-{self._shard_start:06d}.safetensors", save(columns))
+            self._shard_start = int(columns["update"][-1]) + 1
+            self._shard = []
+        return self.metrics.sync(), self.timings.sync()
+
+    def close(self) -> None:
+        self.metrics.close()
+        self.timings.close()
+
+
+class Stopwatch:
+    """Seconds by phase since the last `take`."""
+
+    def __init__(self) -> None:
+        self._seconds: dict[str, float] = defaultdict(float)
+
+    @contextmanager
+    def phase(self, name: str) -> Iterator[None]:
+        """Add the time of the block to `name`. On a GPU the device is waited for, or its time would land elsewhere."""
+        start = time.perf_counter()
+        yield
+        if torch.cuda.is_available():
+            torch.cuda.synchronize()
+        self._seconds[name] += time.perf_counter() - start
+
+    def take(self) -> dict[str, float]:
+        """The seconds so far, rounded to microseconds; counting starts anew."""
+        taken = {name: round(seconds, 6) for name, seconds in self._seconds.items()}
+        self._seconds.clear()
+        return taken
+
+
+def read_rows(path: Path) -> list[MetricsRow]:
+    """Rows that were written before; the file holds whole lines only after being cut back."""
+    return [json.loads(line) for line in path.read_bytes().splitlines()]
+
+
+def _compact(update: int, rollouts: Rollouts, log_ratios: torch.Tensor, group_size: int) -> dict[str, np.ndarray]:
+    """Columns of a ratio shard, one entry a trajectory. `group` counts groups over the whole run."""
+    n = len(rollouts)
+    first_group = update * (n // group_size)
+    return {
+        "update": np.full(n, update, dtype=np.int32),
+        "group": (first_group + np.arange(n) // group_size).astype(np.int32),
+        "reward": rollouts.reward.cpu().numpy().astype(np.float32),
+        "lag": (update - rollouts.version.cpu().numpy()).astype(np.int32),
+        "log_ratio": log_ratios.numpy().astype(np.float32),
+    }
