@@ -76,7 +76,7 @@ def about_boundary(seen: Evidence, fit: StratumFit) -> list[Finding]:
 
 
 def prior_width(seen: Evidence, headline: Solution, wide: Solution) -> Finding:
-    """Sensitivity to the widths of the priors, always reported."""
+    """Sensitivity to the widths of the priors."""
     return _finding(
         "prior_width_sensitivity",
         f"With all priors twice as wide {_change(seen, headline, wide)}, and the weights of power, ceiling "

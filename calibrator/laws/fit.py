@@ -16,7 +16,7 @@ from calibrator.laws.naive import logistic_boundary, naive_model
 from calibrator.laws.observations import Observations, observe, untimed
 from calibrator.laws.posterior import Floats, Posterior, interval, log_eta_max, prone_probability, rounded
 from calibrator.laws.priors import Scales, scales
-from calibrator.laws.solve import Solution, extended_starts, first_starts, resample, solve
+from calibrator.laws.solve import Solution, extended_starts, first_starts, is_large, resample, solve
 from calibrator.laws.types import (
     BoundaryFit,
     BoundaryModel,
@@ -166,9 +166,11 @@ def _without_ceiling_deaths(
 def _sensitivities(
     runs: tuple[Run, ...], seen: Evidence, observations: Observations, at: Scales, headline: Solution
 ) -> list[Finding]:
-    """What changes with wider priors, and with degraded runs counted as deaths."""
-    wide = solve(observations, at, headline.modes, width=2.0, most_points=FEW_POINTS)
-    said = [findings.prior_width(seen, headline, wide)]
+    """What changes with wider priors (unless the runs swamp them), and with degraded runs as deaths."""
+    said = []
+    if not is_large(observations):
+        wide = solve(observations, at, headline.modes, width=2.0, most_points=FEW_POINTS)
+        said.append(findings.prior_width(seen, headline, wide))
     if seen.degraded:
         dead = observe(runs, degraded_dies=True)
         other = solve(dead, at, headline.modes, most_points=FEW_POINTS)

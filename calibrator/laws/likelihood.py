@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import log_ndtr
+from scipy.special import log_ndtr, ndtr
 
 from calibrator.laws.boundaries import log_eta_max
 from calibrator.laws.observations import Group, Observations
@@ -24,6 +24,10 @@ Floats = NDArray[np.float64]
 
 CHUNK = 200_000
 """Draws x runs evaluated at once: keeps the temporaries in cache and the memory bounded."""
+SMALL = 1e-200
+NARROW = 1e-6
+"""Below these (a probability; an interval's share of its tail) logs are used throughout: slower, but
+neither underflow nor cancellation."""
 
 
 @dataclass(frozen=True)
@@ -46,16 +50,25 @@ class Parameters:
 def event_terms(z_prone: Floats, z_low: Floats, z_high: Floats) -> Floats:
     """log P(prone) + log[F(high) - F(low)] from standard-normal scores; z_low < z_high."""
     flip = z_low > 0  # the upper tail is the accurate one on the right-hand side
-    inner = log_ndtr(np.where(flip, -z_low, z_high))
-    outer = log_ndtr(np.where(flip, -z_high, z_low))
-    with np.errstate(divide="ignore", invalid="ignore"):
-        interval = inner + np.log(-np.expm1(outer - inner))
-    return np.asarray(log_ndtr(z_prone) + interval, dtype=np.float64)
+    inner = np.where(flip, -z_low, z_high)
+    outer = np.where(flip, -z_high, z_low)
+    mass = ndtr(inner)
+    share = mass - ndtr(outer)
+    value = ndtr(z_prone) * share
+    poor = (value < SMALL) | (share < NARROW * mass)
+    terms = np.log(np.where(poor, 1.0, value))
+    terms[poor] = log_ndtr(z_prone[poor]) + _log_difference(log_ndtr(inner[poor]), log_ndtr(outer[poor]))
+    return np.asarray(terms, dtype=np.float64)
 
 
 def survivor_terms(z_prone: Floats, z_end: Floats) -> Floats:
     """log[1 - P(prone) F(L)] as log[(1 - P) + P (1 - F)], which never subtracts close numbers."""
-    return np.logaddexp(log_ndtr(-z_prone), log_ndtr(z_prone) + log_ndtr(-z_end))
+    safe = ndtr(-z_prone)
+    value = safe + (1 - safe) * ndtr(-z_end)
+    poor = value < SMALL
+    terms = np.log(np.where(poor, 1.0, value))
+    terms[poor] = np.logaddexp(log_ndtr(-z_prone[poor]), log_ndtr(z_prone[poor]) + log_ndtr(-z_end[poor]))
+    return np.asarray(terms, dtype=np.float64)
 
 
 def log_likelihood(observations: Observations, parameters: Parameters) -> Floats:
@@ -82,6 +95,12 @@ def _chunk(observations: Observations, parameters: Parameters) -> Floats:
         _prone_score(survivors, parameters), _budget_score(survivors, survivors.log_low, parameters)
     )
     return np.asarray(died @ events.count + lived @ survivors.count, dtype=np.float64)
+
+
+def _log_difference(larger: Floats, smaller: Floats) -> Floats:
+    """log(exp(larger) - exp(smaller))."""
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return np.asarray(larger + np.log(-np.expm1(smaller - larger)), dtype=np.float64)
 
 
 def _prone_score(group: Group, p: Parameters) -> Floats:

@@ -82,6 +82,25 @@ def untimed(observations: Observations, without: NDArray[np.bool_]) -> Observati
     return replace(observations, events=replace(events, log_low=low, log_high=high))
 
 
+def thinned(observations: Observations, most: int) -> Observations:
+    """About `most` rows, evenly spaced in the sorted rows, that stand for all."""
+    rows = observations.events.S.size + observations.survivors.S.size
+    stride = -(-rows // most)
+    return Observations(_every(observations.events, stride), _every(observations.survivors, stride))
+
+
+def _every(group: Group, stride: int) -> Group:
+    part = slice(stride // 2 if group.S.size > stride // 2 else 0, None, stride)
+    share = group.count.sum() / max(group.count[part].sum(), 1.0)
+    return Group(
+        group.S[part],
+        group.log_eta[part],
+        group.log_low[part],
+        group.log_high[part],
+        share * group.count[part],
+    )
+
+
 def _event_row(run: Run) -> tuple[float, float, float, float]:
     low, high = onset_interval(run)
     return run.effective_interval, run.learning_rate, low, high

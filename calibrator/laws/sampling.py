@@ -27,6 +27,7 @@ PRIOR_SHARE = 0.1
 ENOUGH = 0.2
 """Effective share of the points below which the proposal is refitted."""
 ROUNDS = 4
+POLISH = 3
 STEP = 1e-3
 """Finite-difference step, in prior standard deviations."""
 FLAT = 0.1
@@ -57,21 +58,24 @@ class _Component:
     log_share: float
 
 
-def sample(log_likelihood: LogDensity, starts: Sequence[Floats], *, points: int) -> Weighted:
+def sample(
+    log_likelihood: LogDensity, starts: Sequence[Floats], *, points: int, rough: LogDensity | None = None
+) -> Weighted:
     """Weighted sample of standard-normal prior times likelihood.
 
     Args:
         log_likelihood: of points [D, p] in units of the prior's standard deviation.
         starts: where to look for modes, each [p].
         points: Sobol points in each round; a power of two keeps them balanced.
+        rough: a cheaper likelihood of the same size, on which modes and curvature are found.
     """
-
-    def log_density(z: Floats) -> Floats:
-        log_prior = -0.5 * np.sum(z**2, axis=1) - 0.5 * z.shape[1] * np.log(2 * np.pi)
-        return np.asarray(np.maximum(log_likelihood(z) + log_prior, IMPOSSIBLE), dtype=np.float64)
-
-    modes = _distinct([maximise(log_density, start) for start in starts], log_density)
-    components = _laplace(modes, log_density)
+    log_density = _with_prior(log_likelihood)
+    search = log_density if rough is None else _with_prior(rough)
+    modes = _distinct([maximise(search, start) for start in starts], search)
+    scales = [np.asarray(np.linalg.inv(curvature(search, mode)), dtype=np.float64) for mode in modes]
+    if rough is not None:
+        modes = [_polish(log_density, mode, scale) for mode, scale in zip(modes, scales, strict=True)]
+    components = _laplace(modes, scales, log_density)
     uniform = sobol(points, starts[0].size + 2)
     for _ in range(ROUNDS):
         z = _propose(components, uniform)
@@ -96,12 +100,10 @@ def sobol(points: int, dimensions: int) -> Floats:
 
 def maximise(log_density: LogDensity, start: Floats) -> Floats:
     """Local maximum of the density by BFGS, with central differences evaluated in one call."""
-    steps = STEP * np.concatenate([np.eye(start.size), -np.eye(start.size)])
 
     def objective(z: Floats) -> tuple[float, Floats]:
-        values = log_density(np.vstack([z, z + steps]))
-        up, down = np.split(values[1:], 2)
-        return -float(values[0]), -(up - down) / (2 * STEP)
+        value, gradient = _with_gradient(log_density, z)
+        return -value, -gradient
 
     found = minimize(objective, start, jac=True, method="BFGS", options={"maxiter": 100, "gtol": 1e-4})
     return np.asarray(found.x, dtype=np.float64)
@@ -122,6 +124,33 @@ def curvature(log_density: LogDensity, at: Floats) -> Floats:
     return np.asarray((vectors * np.maximum(eigenvalues, FLAT)) @ vectors.T, dtype=np.float64)
 
 
+def _with_prior(log_likelihood: LogDensity) -> LogDensity:
+    def log_density(z: Floats) -> Floats:
+        log_prior = -0.5 * np.sum(z**2, axis=1) - 0.5 * z.shape[1] * np.log(2 * np.pi)
+        return np.asarray(np.maximum(log_likelihood(z) + log_prior, IMPOSSIBLE), dtype=np.float64)
+
+    return log_density
+
+
+def _with_gradient(log_density: LogDensity, z: Floats) -> tuple[float, Floats]:
+    steps = STEP * np.eye(z.size)
+    values = log_density(np.vstack([z, z + steps, z - steps]))
+    up, down = np.split(values[1:], 2)
+    return float(values[0]), (up - down) / (2 * STEP)
+
+
+def _polish(log_density: LogDensity, z: Floats, scale: Floats) -> Floats:
+    """A few Newton steps with a curvature found elsewhere; a step that does not climb ends them."""
+    value, gradient = _with_gradient(log_density, z)
+    for _ in range(POLISH):
+        trial = z + scale @ gradient
+        new_value, new_gradient = _with_gradient(log_density, trial)
+        if new_value <= value:
+            break
+        z, value, gradient = trial, new_value, new_gradient
+    return z
+
+
 def _distinct(found: Sequence[Floats], log_density: LogDensity) -> list[Floats]:
     """The modes, best first, without repeats and without those that carry no mass."""
     height = log_density(np.vstack(found))
@@ -133,20 +162,19 @@ def _distinct(found: Sequence[Floats], log_density: LogDensity) -> list[Floats]:
     return kept
 
 
-def _laplace(modes: Sequence[Floats], log_density: LogDensity) -> list[_Component]:
+def _laplace(modes: Sequence[Floats], scales: Sequence[Floats], log_density: LogDensity) -> list[_Component]:
     height = log_density(np.vstack(modes))
-    scale = [np.linalg.inv(curvature(log_density, mode)) for mode in modes]
-    mass = np.array([h + np.linalg.slogdet(s)[1] / 2 for h, s in zip(height, scale, strict=True)])
+    mass = np.array([h + np.linalg.slogdet(s)[1] / 2 for h, s in zip(height, scales, strict=True)])
     # Every mode keeps some points: its Laplace mass may be far off.
     share = 0.5 * np.exp(mass - logsumexp(mass)) + 0.5 / len(modes)
     p = modes[0].size
     found = [
-        _component(mode, s, (1 - PRIOR_SHARE) * w) for mode, s, w in zip(modes, scale, share, strict=True)
+        _component(mode, s, (1 - PRIOR_SHARE) * w) for mode, s, w in zip(modes, scales, share, strict=True)
     ]
     return [*found, _Component(np.zeros(p), np.eye(p), float(np.log(PRIOR_SHARE)))]
 
 
-def _component(mean: Floats, covariance: NDArray[np.floating], share: float) -> _Component:
+def _component(mean: Floats, covariance: Floats, share: float) -> _Component:
     factor = np.asarray(INFLATION * np.linalg.cholesky(covariance), dtype=np.float64)
     return _Component(mean, factor, float(np.log(share)))
 

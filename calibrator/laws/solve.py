@@ -12,15 +12,17 @@ from scipy.special import logsumexp
 from calibrator.laws.boundaries import CEILING, CONSTANT, POWER
 from calibrator.laws.likelihood import Parameters, log_likelihood
 from calibrator.laws.naive import Naive
-from calibrator.laws.observations import Observations
+from calibrator.laws.observations import Observations, thinned
 from calibrator.laws.posterior import Posterior
 from calibrator.laws.priors import LOG_SIGMA_MEAN, Prior, Scales, parameters, prior
 from calibrator.laws.sampling import Floats, LogDensity, Weighted, sample, sobol
 
 DRAWS = 4000
-MOST_POINTS, FEWEST_POINTS = 4096, 512
-EVALUATIONS = 4_000_000
+MOST_POINTS, FEWEST_POINTS = 4096, 256
+EVALUATIONS = 2_500_000
 """Draws x runs in one round of sampling; with many runs the posterior is normal and few points do."""
+MANY_ROWS = 1500
+"""Distinct rows above which modes and curvature are found on about so many of them."""
 SCOUTS = 128
 """Points of the prior among which a second start is sought."""
 
@@ -80,22 +82,26 @@ def solve(
     points = point_count(observations, most_points)
     priors = {boundary: prior(boundary, at, extended=extended, width=width) for boundary in starts}
     found = {
-        boundary: sample(_density(observations, priors[boundary]), starts[boundary], points=points)
-        for boundary in starts
+        boundary: _sample(observations, priors[boundary], starts[boundary], points) for boundary in starts
     }
     return _mix(priors, found)
 
 
+def is_large(observations: Observations) -> bool:
+    """Whether modes are sought on a part of the rows, and the priors no longer matter."""
+    return _row_count(observations) > MANY_ROWS
+
+
 def point_count(observations: Observations, most: int = MOST_POINTS) -> int:
     """Power of two within the limits that keeps one round within EVALUATIONS."""
-    rows = observations.events.S.size + observations.survivors.S.size
-    affordable = 2 ** int(np.log2(max(EVALUATIONS / max(rows, 1), 1)))
+    affordable = 2 ** int(np.log2(max(EVALUATIONS / max(_row_count(observations), 1), 1)))
     return int(np.clip(affordable, FEWEST_POINTS, most))
 
 
 def first_starts(observations: Observations, at: Scales, naive: Naive | None) -> Starts:
     """Two starts for each boundary: the best two of the naive answer, the prior's centre and SCOUTS."""
     starts = {}
+    seen = thinned(observations, MANY_ROWS) if is_large(observations) else observations
     for boundary in (POWER, CEILING, CONSTANT):
         given = prior(boundary, at)
         guesses = [np.zeros(given.mean.size)]
@@ -103,7 +109,7 @@ def first_starts(observations: Observations, at: Scales, naive: Naive | None) ->
             guesses.append(_from_naive(given, naive))
         u = sobol(SCOUTS, given.mean.size)
         pool = np.vstack([*guesses, np.sqrt(2) * (u - 0.5) * 2])
-        height = _density(observations, given)(pool) - 0.5 * np.sum(pool**2, axis=1)
+        height = _density(seen, given)(pool) - 0.5 * np.sum(pool**2, axis=1)
         starts[boundary] = [pool[i] for i in np.argsort(-height, kind="stable")[:2]]
     return starts
 
@@ -122,6 +128,15 @@ def resample(solution: Solution, draws: int = DRAWS) -> Posterior:
     edges = np.cumsum(weight)
     index = np.searchsorted(edges, (np.arange(draws) + 0.5) / draws * edges[-1])
     return Posterior(**{f.name: getattr(pooled, f.name)[index] for f in fields(Posterior)})
+
+
+def _row_count(observations: Observations) -> int:
+    return observations.events.S.size + observations.survivors.S.size
+
+
+def _sample(observations: Observations, given: Prior, starts: list[Floats], points: int) -> Weighted:
+    rough = _density(thinned(observations, MANY_ROWS), given) if is_large(observations) else None
+    return sample(_density(observations, given), starts, points=points, rough=rough)
 
 
 def _density(observations: Observations, given: Prior) -> LogDensity:
