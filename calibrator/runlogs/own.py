@@ -48,7 +48,7 @@ def read_metrics(path: Path) -> Curve:
     except (TypeError, ValueError, KeyError, OverflowError):
         for row, number in zip(rows, numbers, strict=True):
             _check_row(row, f"{path}, line {number}")
-        raise
+        raise CorruptStudyError(f"{path}: its rows do not follow one schema. Remove the trial.") from None
 
 
 def curve_from_rows(rows: Sequence[Row]) -> Curve:
@@ -116,7 +116,10 @@ def _check_row(row: Row, where: str) -> None:
 
 def _column(rows: Sequence[Row], key: str) -> Floats:
     """One value a row; NaN where the key is absent or null."""
-    return np.array([row.get(key) for row in rows], dtype=np.float64)
+    column = np.array([row.get(key) for row in rows], dtype=np.float64)
+    if column.ndim != 1:
+        raise ValueError(f"`{key}` is not a number")
+    return column
 
 
 def _spread(values: Floats, at: np.ndarray, updates: int) -> Floats:

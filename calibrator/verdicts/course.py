@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
+from numpy.typing import NDArray
 
 from calibrator.runlogs.curve import Curve, Floats
 from calibrator.verdicts import settings as rule
@@ -19,35 +20,56 @@ VERSIONS_PER_BLOCK = 3
 
 @dataclass(frozen=True)
 class Decline:
-    """The best and the last lasting level of a run, as (reward - floor) / scale."""
+    """How the end of a run compares with its best lasting level, both as (reward - floor) / scale."""
 
     best: float
     last: float
     noise: float
-    """Standard error of one of them: sampling and the run's own wandering."""
+    """Sampling error of one of them."""
+    comeback: float
+    """Largest rise between two lasting levels after the best one was reached: how far the run swings."""
+    updates: float
+    """Versions between the last level in the upper half of the loss and the end."""
+
+    @property
+    def gap(self) -> float:
+        return self.best - self.last
 
     @property
     def lost(self) -> float:
-        return (self.best - self.last) / self.best if self.best > 0.0 else 0.0
+        return self.gap / self.best if self.best > 0.0 else 0.0
 
 
 def decline_of(levels: Levels) -> Decline | None:
     """Compare the last block with the best one before it; None when there are too few versions for blocks."""
-    blocks = _blocks(levels)
-    if blocks is None:
+    edges = _edges(levels)
+    if edges is None:
         return None
-    means, sampling = blocks
+    means = _means(levels, edges)
     tail = levels.level[-max(1, levels.size // (3 * BLOCKS)) :]
     # A run that has come back by its very end has not declined.
     last = max(float(means[-1]), float(np.mean(tail)) - rule.SIGMAS * levels.noise / tail.size**0.5)
-    wander = white_noise(means)
-    return Decline(best=float(np.max(means[:-1])), last=last, noise=float(np.hypot(sampling, wander)))
+    best = float(np.max(means[:-1]))
+    peak = int(np.argmax(means >= best - 0.25 * (best - last)))
+    after = means[peak:]
+    high = int(np.flatnonzero(means >= 0.5 * (best + last))[-1])
+    return Decline(
+        best=best,
+        last=last,
+        noise=_block_noise(levels, edges),
+        comeback=float(np.max(after - np.minimum.accumulate(after))),
+        updates=float(levels.version[-1] - levels.version[edges[high + 1] - 1]),
+    )
 
 
-def has_declined(decline: Decline) -> bool:
-    """Whether the loss is both worth a word and more than noise explains."""
-    gap = decline.best - decline.last
-    return decline.lost >= rule.DECLINED and gap > rule.SIGMAS * 2.0**0.5 * decline.noise
+def has_declined(decline: Decline, sync_interval: int) -> bool:
+    """Whether the loss is worth a word, more than noise or the run's own swings explain, and has lasted."""
+    return (
+        decline.lost >= rule.DECLINED
+        and decline.gap > rule.SIGMAS * 2.0**0.5 * decline.noise
+        and decline.gap > rule.SWINGS * decline.comeback
+        and decline.updates >= max(rule.PARTIAL_UPDATES, rule.PARTIAL_SYNCS * sync_interval)
+    )
 
 
 def at_floor(levels: Levels) -> bool:
@@ -64,12 +86,12 @@ def at_floor(levels: Levels) -> bool:
 
 def reward_moved(levels: Levels) -> bool:
     """Whether any lasting level differs from the first by more than sampling noise."""
-    blocks = _blocks(levels)
-    if blocks is None:
+    edges = _edges(levels)
+    if edges is None:
         spread = levels.level.max() - levels.level.min() if levels.size else 0.0
         return bool(spread > rule.SIGMAS * 2.0**0.5 * max(levels.noise, 1e-9))
-    means, sampling = blocks
-    return bool(np.max(np.abs(means - means[0])) > rule.SIGMAS * 2.0**0.5 * max(sampling, 1e-9))
+    means, noise = _means(levels, edges), max(_block_noise(levels, edges), 1e-9)
+    return bool(np.max(np.abs(means - means[0])) > rule.SIGMAS * 2.0**0.5 * noise)
 
 
 def policy_moved(curve: Curve) -> bool:
@@ -100,11 +122,16 @@ def _witness_moved(values: Floats | None) -> bool:
     return bool(abs(float(np.mean(last) - np.mean(first))) > rule.WITNESS_SIGMAS * max(noise, 1e-12))
 
 
-def _blocks(levels: Levels) -> tuple[Floats, float] | None:
-    """Means of equal blocks of versions and the sampling error of one."""
+def _edges(levels: Levels) -> NDArray[np.int64] | None:
+    """Limits of equal blocks of versions, in entries; None when there are too few."""
     count = min(BLOCKS, levels.size // VERSIONS_PER_BLOCK)
-    if count < MIN_BLOCKS:
-        return None
-    edges = np.linspace(0, levels.size, count + 1).astype(int)
-    means = np.array([levels.level[low:high].mean() for low, high in pairwise(edges)])
-    return means, levels.noise / (levels.size / count) ** 0.5
+    return np.linspace(0, levels.size, count + 1).astype(np.int64) if count >= MIN_BLOCKS else None
+
+
+def _means(levels: Levels, edges: NDArray[np.int64]) -> Floats:
+    return np.array([levels.level[low:high].mean() for low, high in pairwise(edges)])
+
+
+def _block_noise(levels: Levels, edges: NDArray[np.int64]) -> float:
+    """Sampling error of the mean of one block."""
+    return float(levels.noise / (levels.size / (edges.size - 1)) ** 0.5)

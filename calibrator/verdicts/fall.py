@@ -30,10 +30,17 @@ class Fall:
     """Updates between the last good and the first fallen version."""
     gaps: int
     """Entries of the track between these two."""
+    dry_rows: float
+    """Rollout rows in it that earned nothing."""
 
     @property
     def deep(self) -> bool:
         return min(self.depth, self.last_depth) >= rule.DEEP
+
+    @property
+    def dry(self) -> bool:
+        """Nothing was left to learn from for so long that the policy stands still."""
+        return min(self.depth, self.last_depth) >= rule.DRY and self.dry_rows >= rule.DRY_ROWS
 
 
 @dataclass(frozen=True)
@@ -67,6 +74,7 @@ def last_fall(track: Track) -> Fall | None:
         updates=float(np.max(track.seen[first:]) - track.version[first]),
         width=float(track.version[first] - track.version[good[-1]]),
         gaps=first - int(good[-1]),
+        dry_rows=float(track.rows[first:][~track.probe[first:] & (track.raw[first:] >= rule.DRY)].sum()),
     )
 
 
@@ -86,9 +94,9 @@ def dips(track: Track) -> list[Dip]:
 
 def confirmed(fall: Fall, sync_interval: int) -> bool:
     """Whether a fall at the end of a complete log counts."""
+    if fall.dry:
+        return True
     if fall.deep:
-        if min(fall.depth, fall.last_depth) >= rule.STUCK and fall.updates >= rule.STUCK_UPDATES:
-            return True
         needed = max(rule.DEEP_UPDATES, rule.DEEP_SYNCS * sync_interval)
     else:
         needed = max(rule.PARTIAL_UPDATES, rule.PARTIAL_SYNCS * sync_interval)
@@ -97,8 +105,8 @@ def confirmed(fall: Fall, sync_interval: int) -> bool:
 
 def certain(fall: Fall, track: Track, sync_interval: int) -> bool:
     """Whether a fall is beyond recovery while the run still goes on; implies `confirmed`."""
-    if not confirmed(fall, sync_interval):
-        return False
+    if fall.dry or not confirmed(fall, sync_interval):
+        return fall.dry
     lost = track.lost[fall.first :]
     if float(np.max(lost)) - fall.last_depth >= rule.RISING and not fall.deep:
         return False

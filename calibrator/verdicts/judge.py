@@ -22,7 +22,7 @@ __all__ = ["JudgeSettings", "judge", "judge_so_far"]
 
 
 @dataclass(frozen=True)
-class _Witnessed:
+class _Account:
     """One account of the run: the reward (rollouts and probes), or a further series."""
 
     name: str
@@ -37,8 +37,8 @@ def judge(curve: Curve, settings: JudgeSettings) -> RunVerdict:
     event = _event(curve, accounts, settings, online=False)
     if event is not None:
         return event
-    quiet = _untrained(curve, accounts) or _degraded(curve, accounts, settings)
-    if quiet is not None and (quiet[0] is not None):
+    quiet = _untrained(curve, accounts, settings) or _degraded(accounts, settings)
+    if quiet is not None:
         return _verdict(curve, quiet[0], [quiet[1]], settings, accounts)
     doubt = _doubt(curve, accounts, settings)
     if _ended_early(curve, settings):
@@ -57,7 +57,7 @@ def judge_so_far(curve: Curve, settings: JudgeSettings) -> RunVerdict | None:
     return _event(curve, _accounts(curve, settings), settings, online=True)
 
 
-def _accounts(curve: Curve, settings: JudgeSettings) -> list[_Witnessed]:
+def _accounts(curve: Curve, settings: JudgeSettings) -> list[_Account]:
     rewards = levels_of(_finite(curve.rewards), settings.reward_floor)
     track = track_of(rewards, probe=False)
     levels: tuple[Levels, ...] = (rewards,)
@@ -65,11 +65,11 @@ def _accounts(curve: Curve, settings: JudgeSettings) -> list[_Witnessed]:
         probes = levels_of(_finite(curve.probes), settings.reward_floor)
         track = track_of_run(rewards, probes)
         levels = (rewards, probes)
-    accounts = [_Witnessed("reward", levels, track, falls.last_fall(track))]
+    accounts = [_Account("reward", levels, track, falls.last_fall(track))]
     for series in curve.others:
         further = levels_of(_finite(series), _other_floor(series, settings))
         track = track_of(further, probe=False)
-        accounts.append(_Witnessed(series.name, (further,), track, falls.last_fall(track)))
+        accounts.append(_Account(series.name, (further,), track, falls.last_fall(track)))
     return accounts
 
 
@@ -91,19 +91,18 @@ def _other_floor(series: Series, settings: JudgeSettings) -> float:
 
 
 def _event(
-    curve: Curve, accounts: list[_Witnessed], settings: JudgeSettings, *, online: bool
+    curve: Curve, accounts: list[_Account], settings: JudgeSettings, *, online: bool
 ) -> RunVerdict | None:
     if curve.non_finite_update is not None:
         return _non_finite(curve, settings)
     for account in accounts:
-        if _collapsed(account, curve, settings, online=online):
-            return _collapse(curve, account, accounts, settings)
+        if account.fall and _collapsed(account, account.fall, curve, settings, online=online):
+            return _collapse(curve, account, account.fall, accounts, settings)
     return None
 
 
-def _collapsed(account: _Witnessed, curve: Curve, settings: JudgeSettings, *, online: bool) -> bool:
-    fall = account.fall
-    if fall is None or not account.track.clear or not _beyond_noise(account, fall):
+def _collapsed(account: _Account, fall: Fall, curve: Curve, settings: JudgeSettings, *, online: bool) -> bool:
+    if not account.track.clear or not _beyond_noise(account, fall):
         return False
     S = settings.sync_interval
     if not falls.is_cliff(fall, curve.updates, S):
@@ -111,7 +110,7 @@ def _collapsed(account: _Witnessed, curve: Curve, settings: JudgeSettings, *, on
     return falls.certain(fall, account.track, S) if online else falls.confirmed(fall, S)
 
 
-def _beyond_noise(account: _Witnessed, fall: Fall) -> bool:
+def _beyond_noise(account: _Account, fall: Fall) -> bool:
     """Whether the fall is larger than sampling noise of reference and fallen level together."""
     noise = float(account.track.noise[fall.first])
     count = account.track.size - fall.first
@@ -119,10 +118,9 @@ def _beyond_noise(account: _Witnessed, fall: Fall) -> bool:
 
 
 def _collapse(
-    curve: Curve, account: _Witnessed, accounts: list[_Witnessed], settings: JudgeSettings
+    curve: Curve, account: _Account, fall: Fall, accounts: list[_Account], settings: JudgeSettings
 ) -> RunVerdict:
-    assert account.fall is not None  # noqa: S101 - for the type checker: a collapse has a fall
-    fall, track = account.fall, account.track
+    track = account.track
     low, high = falls.onset(track, fall)
     levels = account.levels[-1 if track.probe[fall.first] else 0]
     reference = float(track.best[fall.first])
@@ -133,17 +131,14 @@ def _collapse(
         "updates."
     )
     evidence = [Evidence(code="reward_fell", sentence=sentence, update=high)]
-    evidence += [
-        Evidence(
-            code="series_fell",
-            sentence=f"{other.name} fell too.",
-            update=float(other.track.version[other.fall.first]),
-        )
-        for other in accounts
-        if other is not account and other.fall is not None
-    ]
+    evidence += [_fell_too(other, other.fall) for other in accounts if other is not account and other.fall]
     evidence += early_warnings(curve, low, settings.sync_interval)
     return _verdict(curve, Verdict.COLLAPSED, evidence, settings, accounts, onset=(low, high))
+
+
+def _fell_too(account: _Account, fall: Fall) -> Evidence:
+    at = float(account.track.version[fall.first])
+    return Evidence(code="series_fell", sentence=f"{account.name} fell too, at version {at:g}.", update=at)
 
 
 def _non_finite(curve: Curve, settings: JudgeSettings) -> RunVerdict:
@@ -152,8 +147,8 @@ def _non_finite(curve: Curve, settings: JudgeSettings) -> RunVerdict:
     earlier = _accounts(_before(curve, at), settings)
     seen = Evidence(code="non_finite", sentence=f"Update {at} was not finite.", update=float(at))
     for account in earlier:
-        if _collapsed(account, curve, settings, online=False):
-            verdict = _collapse(curve, account, earlier, settings)
+        if account.fall and _collapsed(account, account.fall, curve, settings, online=False):
+            verdict = _collapse(curve, account, account.fall, earlier, settings)
             return verdict.model_copy(update={"evidence": [*verdict.evidence, seen]})
     evidence = [seen, *early_warnings(curve, float(at), settings.sync_interval)]
     onset = (float(at), float(at + 1))
@@ -177,10 +172,12 @@ def _before(curve: Curve, update: int) -> Curve:
 # --- no event --------------------------------------------------------------------------------------
 
 
-def _untrained(curve: Curve, accounts: list[_Witnessed]) -> tuple[Verdict, Evidence] | None:
+_Quiet = tuple[Verdict, Evidence]
+
+
+def _untrained(curve: Curve, accounts: list[_Account], settings: JudgeSettings) -> _Quiet | None:
     levels = [level for level in accounts[0].levels if level.size]
-    rows = sum(float(level.rows.sum()) for level in levels)
-    if not levels or rows < rule.MIN_ROWS:
+    if not levels or sum(float(level.rows.sum()) for level in levels) < rule.MIN_ROWS:
         return None
     if all(course.at_floor(level) for level in levels):
         return Verdict.UNTRAINED, Evidence(code="at_floor", sentence="The reward never left its floor.")
@@ -188,30 +185,25 @@ def _untrained(curve: Curve, accounts: list[_Witnessed]) -> tuple[Verdict, Evide
         return None
     if course.no_gradient(curve):
         return Verdict.UNTRAINED, Evidence(code="no_gradient", sentence="Every gradient is zero.")
-    if curve.updates < rule.FLAT_UPDATES or course.policy_moved(curve):
+    young = curve.updates < rule.FLAT_UPDATES or _ended_early(curve, settings)
+    if young or course.policy_moved(curve):
         return None
-    return Verdict.UNTRAINED, Evidence(
-        code="flat",
-        sentence="The reward did not move by more than its noise: nothing shows that the run trained.",
-    )
+    sentence = "The reward did not move by more than its noise: nothing shows that the run trained."
+    return Verdict.UNTRAINED, Evidence(code="flat", sentence=sentence)
 
 
-def _degraded(
-    curve: Curve, accounts: list[_Witnessed], settings: JudgeSettings
-) -> tuple[Verdict, Evidence] | None:
+def _degraded(accounts: list[_Account], settings: JudgeSettings) -> _Quiet | None:
     for account in accounts:
         for levels in account.levels:
             decline = course.decline_of(levels)
-            if decline is not None and course.has_declined(decline):
-                return Verdict.DEGRADED, Evidence(
-                    code="declined",
-                    sentence=f"{levels.name} ends at {levels.reward(decline.last):.3g}, "
-                    f"its best lasting level was {levels.reward(decline.best):.3g}.",
-                )
+            if decline is not None and course.has_declined(decline, settings.sync_interval):
+                last, best = levels.reward(decline.last), levels.reward(decline.best)
+                sentence = f"{levels.name} ends at {last:.3g}, its best lasting level was {best:.3g}."
+                return Verdict.DEGRADED, Evidence(code="declined", sentence=sentence)
     return None
 
 
-def _doubt(curve: Curve, accounts: list[_Witnessed], settings: JudgeSettings) -> list[Evidence]:
+def _doubt(curve: Curve, accounts: list[_Account], settings: JudgeSettings) -> list[Evidence]:
     """Why the log cannot tell; empty when it can."""
     track, found = accounts[0].track, []
     rows = float(track.rows.sum())
@@ -226,15 +218,19 @@ def _doubt(curve: Curve, accounts: list[_Witnessed], settings: JudgeSettings) ->
         found.append(
             Evidence(code="too_noisy", sentence="The noise of the reward hides a loss of half of its range.")
         )
-    for account in accounts:
-        if account.fall is not None and account.track.clear:
-            version = float(account.track.version[account.fall.first])
-            sentence = (
-                f"{account.name} was down at the end, since version {version:g}, for "
-                f"{account.fall.updates:g} updates: too few to tell a dip from a collapse. A longer run would settle it."
-            )
-            found.append(Evidence(code="unconfirmed_fall", sentence=sentence, update=version))
+    found += [
+        _unconfirmed(account, account.fall) for account in accounts if account.fall and account.track.clear
+    ]
     return found
+
+
+def _unconfirmed(account: _Account, fall: Fall) -> Evidence:
+    version = float(account.track.version[fall.first])
+    sentence = (
+        f"{account.name} was down at the end, since version {version:g}, for {fall.updates:g} updates: "
+        "not enough to tell a dip from a collapse. A longer run would settle it."
+    )
+    return Evidence(code="unconfirmed_fall", sentence=sentence, update=version)
 
 
 def _ended_early(curve: Curve, settings: JudgeSettings) -> bool:
@@ -251,7 +247,7 @@ def _ended_evidence(curve: Curve, settings: JudgeSettings) -> Evidence:
     return Evidence(code="ended_early", sentence=sentence, update=float(curve.updates))
 
 
-def _kept_evidence(account: _Witnessed) -> Evidence:
+def _kept_evidence(account: _Account) -> Evidence:
     parts = [
         f"{levels.name} from {levels.reward(float(levels.level[0])):.3g} "
         f"to {levels.reward(float(np.mean(levels.level[-max(1, levels.size // 8) :]))):.3g}"
@@ -269,7 +265,7 @@ def _verdict(
     verdict: Verdict,
     evidence: list[Evidence],
     settings: JudgeSettings,
-    accounts: list[_Witnessed],
+    accounts: list[_Account],
     *,
     onset: Interval | None = None,
 ) -> RunVerdict:
@@ -289,7 +285,7 @@ def _verdict(
     )
 
 
-def _dip_evidence(accounts: list[_Witnessed]) -> list[Evidence]:
+def _dip_evidence(accounts: list[_Account]) -> list[Evidence]:
     return [
         Evidence(
             code="dip",
@@ -301,7 +297,7 @@ def _dip_evidence(accounts: list[_Witnessed]) -> list[Evidence]:
     ]
 
 
-def _warnings(curve: Curve, settings: JudgeSettings, accounts: list[_Witnessed], total: float) -> list[str]:
+def _warnings(curve: Curve, settings: JudgeSettings, accounts: list[_Account], total: float) -> list[str]:
     found = list(curve.warnings)
     if not math.isfinite(total):
         found.append("The log does not hold every learning rate: cumulative learning rates are unknown.")

@@ -10,6 +10,7 @@ from calibrator.runlogs.curve import Floats, Series
 from calibrator.verdicts import settings as rule
 
 MAD_TO_SIGMA = 1.4826
+FLOOR_SLACK = 0.05  # share of the range by which noise may undercut the stated floor
 SECOND_DIFFERENCE = 6.0**0.5  # standard deviation of x[i-1] - 2 x[i] + x[i+1] for unit white noise
 
 
@@ -75,7 +76,7 @@ def effective_floor(value: Floats, floor: float) -> float:
     lowest = float(np.min(np.median(np.lib.stride_tricks.sliding_window_view(value, window), axis=1)))
     spread = float(np.max(value)) - lowest
     # Zero-mean noise around the floor is no reason to move it.
-    return lowest if floor - lowest > 0.05 * spread and lowest < floor else min(floor, float(np.max(value)))
+    return lowest if floor - lowest > FLOOR_SLACK * spread and lowest < floor else floor
 
 
 def white_noise(value: Floats) -> float:

@@ -18,9 +18,8 @@ state."""
 DEEP = 0.8
 """Beyond this the policy is near the floor, where few groups carry signal and recoveries are rare and
 quick."""
-STUCK = 0.98
-"""Beyond this almost no group has both a success and a failure, hence no gradient: only a new policy could
-help."""
+DRY = 0.995
+"""Beyond this a batch of a hundred holds less than one success: no advantage, hence no gradient."""
 
 # --- how long it must last, in updates and in policy versions --------------------------------------
 PERSIST_VERSIONS = 3
@@ -31,9 +30,10 @@ DEEP_UPDATES, DEEP_SYNCS = 8, 1
 PARTIAL_UPDATES, PARTIAL_SYNCS = 48, 3
 """Shortest partial fall at the end of a log: dips to a third of the level that last 25 to 40 updates
 recover."""
-STUCK_UPDATES = 48
-"""One version is enough when nothing is left to learn from for so long; momentum has decayed by then."""
-CERTAIN_DEEP_UPDATES, CERTAIN_DEEP_SYNCS = 48, 2
+DRY_ROWS = 48
+"""Rollout rows without reward after which one version is enough: momentum has decayed by then, and what is
+never rewarded is never reinforced."""
+CERTAIN_DEEP_UPDATES, CERTAIN_DEEP_SYNCS = 44, 2
 """Online, a deep fall is certain after this. A dead run is then found within max(3 S, 64) updates."""
 CERTAIN_PARTIAL_UPDATES, CERTAIN_PARTIAL_SYNCS = 128, 6
 """Online, a partial fall must last longer: it still has signal to recover with."""
@@ -47,6 +47,8 @@ share of the run. Slower ones are `degraded`."""
 DECLINED = 0.2
 """Share of the best level that must be lost at the end for `degraded`. Runs near their ceiling wander by
 0.1."""
+SWINGS = 2.0
+"""A decline must exceed this multiple of the largest comeback on the way, else the run merely swings."""
 
 # --- noise -----------------------------------------------------------------------------------------
 SIGMAS = 4.0

@@ -73,7 +73,7 @@ def track_of_run(rewards: Levels, probes: Levels) -> Track:
     """
     rollouts = track_of(rewards, probe=False)
     held_out = track_of(probes, probe=True)
-    if rollouts.size and rollouts.version[0] <= 0.0:
+    if rollouts.size and held_out.size and rollouts.version[0] <= 0.0:
         joint = track_of(probes, probe=True, initial=float(rollouts.best[0]))
         if not _contradict(rollouts, joint):
             held_out = joint
