@@ -1,0 +1,92 @@
+"""RUNS.csv: defaults, strata, and errors that name the row and the column."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from calibrator.errors import StudyConfigError
+from calibrator.laws.table import read_runs
+from calibrator.verdicts.types import Verdict
+
+HEADER = "run,estimator,sync_interval,learning_rate,updates,verdict,onset_low,onset_high"
+GOOD = "a,gmc,8,0.001,100,collapsed,16,24"
+
+
+@pytest.fixture
+def write(tmp_path: Path):  # type: ignore[no-untyped-def]
+    def write(*lines: str) -> Path:
+        path = tmp_path / "RUNS.csv"
+        path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+        return path
+
+    return write
+
+
+def test_left_out_columns_have_defaults(write) -> None:  # type: ignore[no-untyped-def]
+    (run,) = read_runs(write(HEADER, GOOD))
+    assert run.verdict is Verdict.COLLAPSED
+    assert (run.max_lag, run.seed, run.strata) == (7, 0, {})
+    assert run.cumulative_lr == pytest.approx(0.1)
+    assert run.cumulative_lr_onset_low == pytest.approx(0.016)
+    assert run.cumulative_lr_onset_high == pytest.approx(0.024)
+
+
+def test_given_cumulative_columns_and_lag_win(write) -> None:  # type: ignore[no-untyped-def]
+    header = HEADER + ",max_lag,cumulative_lr,cumulative_lr_onset_low,cumulative_lr_onset_high"
+    (run,) = read_runs(write(header, GOOD + ",15,0.09,0.012,0.02"))
+    assert run.effective_interval == 16
+    assert (run.cumulative_lr, run.cumulative_lr_onset_low, run.cumulative_lr_onset_high) == (
+        0.09,
+        0.012,
+        0.02,
+    )
+
+
+def test_further_columns_separate_strata(write) -> None:  # type: ignore[no-untyped-def]
+    runs = read_runs(write(HEADER + ",G,model", GOOD + ",8,", GOOD + ",16,tiny"))
+    assert [run.strata for run in runs] == [{"G": "8"}, {"G": "16", "model": "tiny"}]
+
+
+def test_blank_lines_and_onsets_of_survivors_are_ignored(write) -> None:  # type: ignore[no-untyped-def]
+    (run,) = read_runs(write(HEADER, "", "a,gmc,8,0.001,100,stable,3,4", ""))
+    assert run.onset_low is None
+
+
+@pytest.mark.parametrize(
+    ("row", "says"),
+    [
+        ("a,gmc,8,fast,100,stable,,", "row 2, column 'learning_rate': 'fast' is not a number"),
+        ("a,gmc,8,-1,100,stable,,", "row 2, column 'learning_rate': '-1' must be finite and not negative"),
+        ("a,gmc,8,nan,100,stable,,", "row 2, column 'learning_rate': 'nan' must be finite"),
+        (
+            "a,gmc,0,1e-3,100,stable,,",
+            "row 2, column 'sync_interval': '0' must be a whole number of at least 1",
+        ),
+        ("a,gmc,8,1e-3,9.5,stable,,", "row 2, column 'updates': '9.5' must be a whole number"),
+        ("a,gmc,8,1e-3,100,fine,,", "row 2, column 'verdict': 'fine' is none of stable, collapsed"),
+        ("a,gmc,8,1e-3,100,collapsed,9,4", "row 2, column 'onset_low': 9 lies after onset_high = 4"),
+        (",gmc,8,1e-3,100,stable,,", "row 2, column 'run': is empty"),
+        ("a,gmc,8,1e-3,100,stable", "row 2: 6 cells where the header has 8"),
+    ],
+)
+def test_a_wrong_cell_is_named(write, row: str, says: str) -> None:  # type: ignore[no-untyped-def]
+    with pytest.raises(StudyConfigError, match=r"RUNS\.csv") as caught:
+        read_runs(write(HEADER, row))
+    assert says in str(caught.value)
+
+
+def test_a_wrong_file_is_named(write, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+    with pytest.raises(StudyConfigError, match=r"column\(s\) verdict missing"):
+        read_runs(write(HEADER.replace(",verdict", ""), "a"))
+    with pytest.raises(StudyConfigError, match="holds no runs"):
+        read_runs(write(HEADER))
+    with pytest.raises(StudyConfigError, match="column"):
+        read_runs(write(""))
+    with pytest.raises(StudyConfigError, match="appears twice"):
+        read_runs(write(HEADER, GOOD, GOOD))
+    with pytest.raises(StudyConfigError, match="two columns"):
+        read_runs(write(HEADER + ",run", GOOD + ",a"))
+    with pytest.raises(StudyConfigError, match="cannot be read"):
+        read_runs(tmp_path / "none.csv")
