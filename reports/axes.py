@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Literal
 
 from calibrator.verdicts.types import Verdict
 from reports.palette import MARKS
@@ -20,7 +20,8 @@ PANEL_WIDTH, PANEL_HEIGHT = 5.3, 3.9
 COLUMNS = 2
 MOST_TICKS = 7
 LONGEST_TITLE = 60
-STYLE = {
+Place = Literal["lower left", "upper right"]
+STYLE: dict[Any, Any] = {
     "font.family": "DejaVu Sans",
     "font.size": 10.5,
     "axes.titlesize": 11,
@@ -70,11 +71,23 @@ def shorten(text: str) -> str:
     return text if len(text) <= LONGEST_TITLE else f"{text[: LONGEST_TITLE - 3]}..."
 
 
-def log_ticks(axis: Axis, low: float, high: float, form: Callable[[float], str]) -> None:
-    """Limits and few plainly written ticks of a logarithmic axis."""
+def log_x(panel: Axes, low: float, high: float, form: Callable[[float], str]) -> None:
+    """Logarithmic abscissa with few, plainly written ticks."""
+    panel.set_xscale("log")
+    panel.set_xlim(low, high)
+    _log_ticks(panel.xaxis, low, high, form)
+
+
+def log_y(panel: Axes, low: float, high: float, form: Callable[[float], str]) -> None:
+    """Logarithmic ordinate with few, plainly written ticks."""
+    panel.set_yscale("log")
+    panel.set_ylim(low, high)
+    _log_ticks(panel.yaxis, low, high, form)
+
+
+def _log_ticks(axis: Axis, low: float, high: float, form: Callable[[float], str]) -> None:
     from matplotlib.ticker import NullLocator
 
-    axis.axes.set(**{f"{axis.axis_name}scale": "log", f"{axis.axis_name}lim": (low, high)})
     decades = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
     ticks: list[float] = []
     for steps in ((1, 2, 3, 5, 7), (1, 2, 5), (1, 3), (1,)):
@@ -100,9 +113,11 @@ def interval_ticks(panel: Axes, intervals: Sequence[int]) -> None:
 
 
 def limits(values: Sequence[float], margin: float) -> tuple[float, float]:
-    """Limits of a logarithmic axis, wider than the values by a factor on both sides."""
-    positive = [v for v in values if v > 0 and math.isfinite(v)]
-    return min(positive, default=1e-4) / margin, max(positive, default=1e-2) * margin
+    """Limits of a logarithmic axis: a factor wider than the values on both sides, and at least a decade."""
+    positive = [v for v in values if v > 0 and math.isfinite(v)] or [1e-3]
+    low, high = min(positive) / margin, max(positive) * margin
+    short = max(0.0, 1 - math.log10(high / low)) / 2
+    return low / 10**short, high * 10**short
 
 
 def scatter(panel: Axes, x: Sequence[float], y: Sequence[float], verdict: Verdict, size: float = 46) -> None:
@@ -120,12 +135,28 @@ def scatter(panel: Axes, x: Sequence[float], y: Sequence[float], verdict: Verdic
     )
 
 
-def legend(panel: Axes, place: str) -> None:
+def legend(panel: Axes, place: Place) -> None:
     if panel.get_legend_handles_labels()[1]:
         panel.legend(loc=place)
 
 
+def line_key(panel: Axes, verdict: Verdict) -> None:
+    """Legend entry of a verdict's curves, with the mark that ends them."""
+    mark = MARKS[verdict]
+    face = mark.light if mark.filled else "none"
+    panel.plot(
+        [],
+        [],
+        color=mark.light,
+        marker=mark.marker,
+        markersize=4.5,
+        markerfacecolor=face,
+        label=verdict.value,
+    )
+
+
 def small_text(panel: Axes, x: float, y: float, text: str) -> None:
+    """A label above a point."""
     panel.annotate(
         text, (x, y), xytext=(0, 6), textcoords="offset points", ha="center", fontsize=7.5, parse_math=False
     )

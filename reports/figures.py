@@ -5,6 +5,7 @@ matplotlib is imported when a figure is made, never with the module; no pyplot, 
 
 from __future__ import annotations
 
+import math
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
@@ -14,7 +15,7 @@ import numpy as np
 from calibrator.verdicts.types import Verdict
 from reports import axes as ax_tools
 from reports.cards.blocks import FigureName
-from reports.numbers import LR_UPDATES, compact, count, interval, plural, rate, visible
+from reports.numbers import LR_UPDATES, compact, count, interval, plural, rate, scientific, visible
 from reports.palette import LAW_LIGHT, MARKS, STAR_LIGHT
 from reports.svg import Described, Mode, to_svg
 from reports.view import Floats, RunView, StratumKey, StudyView
@@ -72,7 +73,7 @@ def _describe_panel(view: StudyView, figure: FigureName, key: StratumKey) -> str
     verdicts = ", ".join(f"{n} {word}" for word, n in tally.items())
     text = f"{view.label(key)}: {plural(len(runs), 'run')}: {verdicts or 'none'}."
     if figure == "phase" and fit is not None and fit.eta_max:
-        rows = "; ".join(f"S = {e.sync_interval}: {interval(e.eta_max)}" for e in fit.eta_max)
+        rows = "; ".join(f"S = {e.sync_interval}: {interval(e.eta_max, scientific)}" for e in fit.eta_max)
         text += f" Fitted boundary eta_max with 90 % interval: {rows}."
     if figure != "phase" and fit is not None and fit.budget is not None:
         text += f" Collapse budget B = {interval(fit.budget.B)} {LR_UPDATES}."
@@ -96,26 +97,28 @@ def _phase(panel: Axes, view: StudyView, key: StratumKey) -> None:
     panel.set_xlabel("sync interval S (updates)")
     panel.set_ylabel("learning rate η")
     _draw_band(panel, view, key)
-    dodged = _dodged(view.runs_of(key))
+    dodged = _dodged(view.runs_of(key), _star(view, key))
     for verdict, runs in _groups(view.runs_of(key)):
         places = [dodged[id(r)] for r in runs]
         ax_tools.scatter(panel, places, [r.run.learning_rate for r in runs], verdict)
     _draw_star(panel, view, key)
     ax_tools.interval_ticks(panel, [r.run.effective_interval for r in view.runs])
-    ax_tools.log_ticks(panel.yaxis, *ax_tools.limits([r.run.learning_rate for r in view.runs], 1.7), rate)
+    ax_tools.log_y(panel, *ax_tools.limits([r.run.learning_rate for r in view.runs], 1.7), rate)
     ax_tools.legend(panel, "lower left")
 
 
-def _dodged(runs: list[RunView]) -> dict[int, float]:
-    """Runs at the same (S, eta) side by side, so that replicates do not hide each other."""
+def _dodged(runs: list[RunView], star: tuple[int, float] | None) -> dict[int, float]:
+    """Runs at the same (S, eta) side by side, so that neither replicates nor the star hide one another."""
     cells: dict[tuple[int, float], list[RunView]] = defaultdict(list)
     for row in runs:
         cells[row.run.effective_interval, row.run.learning_rate].append(row)
     places = {}
-    for (interval_, _eta), rows in cells.items():
+    for cell, rows in cells.items():
         step = min(0.16, 0.5 / len(rows))
         for i, row in enumerate(rows):
-            places[id(row)] = interval_ * float(np.exp(step * (i - (len(rows) - 1) / 2)))
+            side = i - (len(rows) - 1) / 2
+            gap = 0.2 * (1 if side >= 0 else -1) if cell == star else 0.0
+            places[id(row)] = cell[0] * math.exp(step * side + gap)
     return places
 
 
@@ -124,17 +127,29 @@ def _draw_band(panel: Axes, view: StudyView, key: StratumKey) -> None:
     if band is None:
         return
     panel.fill_between(
-        band.sync_interval, band.low, band.high, color=LAW_LIGHT, alpha=0.13, linewidth=0, label="90 % interval"
+        band.sync_interval,
+        band.low,
+        band.high,
+        color=LAW_LIGHT,
+        alpha=0.13,
+        linewidth=0,
+        label="90 % interval",
     )
-    panel.plot(band.sync_interval, band.median, color=LAW_LIGHT, linewidth=1.6, label="boundary η_max")
+    panel.plot(band.sync_interval, band.median, color=LAW_LIGHT, linewidth=1.6, label="boundary, median")
+
+
+def _star(view: StudyView, key: StratumKey) -> tuple[int, float] | None:
+    """Where the recommended point lies, if in this panel."""
+    rec = view.recommendation
+    return (1 + rec.max_lag, rec.learning_rate) if rec is not None and view.recommended_key() == key else None
 
 
 def _draw_star(panel: Axes, view: StudyView, key: StratumKey) -> None:
-    rec = view.recommendation
-    if rec is None or view.recommended_key() != key:
+    star = _star(view, key)
+    if star is None:
         return
     panel.plot(
-        [1 + rec.max_lag], [rec.learning_rate], linestyle="none", marker="*", markersize=15, color=STAR_LIGHT,
+        [star[0]], [star[1]], linestyle="none", marker="*", markersize=15, color=STAR_LIGHT,
         markeredgecolor=LAW_LIGHT, markeredgewidth=0.8, label="recommended", zorder=6,
     )  # fmt: skip
 
@@ -148,8 +163,8 @@ def _budget(panel: Axes, view: StudyView, key: StratumKey) -> None:
     events = [r for r in view.runs_of(key) if r.verdict.onset_updates is not None]
     everything = [r for r in view.runs if r.verdict.onset_updates is not None]
     bottom, top = _onset_limits(everything)
-    ax_tools.log_ticks(panel.yaxis, bottom, top, count)
-    ax_tools.log_ticks(panel.xaxis, *ax_tools.limits([r.run.learning_rate for r in everything], 1.6), rate)
+    ax_tools.log_y(panel, bottom, top, count)
+    ax_tools.log_x(panel, *ax_tools.limits([r.run.learning_rate for r in everything], 1.6), rate)
     _draw_budget_line(panel, view, key)
     _draw_onsets(panel, events, bottom)
     if not events:
@@ -183,7 +198,7 @@ def _dodged_rates(events: list[RunView]) -> dict[int, float]:
     for row in sorted(events, key=lambda r: r.run.sync_interval):
         cells[row.run.learning_rate].append(row)
     return {
-        id(row): eta * float(np.exp(min(0.09, 0.4 / len(rows)) * (i - (len(rows) - 1) / 2)))
+        id(row): eta * math.exp(min(0.18, 0.5 / len(rows)) * (i - (len(rows) - 1) / 2))
         for eta, rows in cells.items()
         for i, row in enumerate(rows)
     }
@@ -210,27 +225,28 @@ def _draw_budget_line(panel: Axes, view: StudyView, key: StratumKey) -> None:
 
 
 def _rewards(panel: Axes, view: StudyView, key: StratumKey) -> None:
-    ax_tools.log_ticks(panel.xaxis, *_lr_limits(view), compact)
+    ax_tools.log_x(panel, *_lr_limits(view), compact)
     panel.set_xlabel("cumulative learning rate L (LR × updates)")
     panel.set_ylabel("reward")
     points = max(8, min(160, CURVE_POINTS // max(1, len(view.runs))))
     runs = view.runs_of(key)
     alpha = 0.85 if len(runs) <= 30 else max(0.15, 25 / len(runs))
     for verdict, group in _groups(runs):
-        for i, row in enumerate(group):
-            _draw_curve(panel, row, verdict, points, alpha, label=verdict.value if i == 0 else "_")
+        for row in group:
+            _draw_curve(panel, row, verdict, points, alpha)
+        ax_tools.line_key(panel, verdict)
     _draw_budget_mark(panel, view, key)
     ax_tools.legend(panel, "lower left")
 
 
-def _draw_curve(panel: Axes, row: RunView, verdict: Verdict, points: int, alpha: float, label: str) -> None:
+def _draw_curve(panel: Axes, row: RunView, verdict: Verdict, points: int, alpha: float) -> None:
     if row.curve is None:
         return
     total, value = reward_on_clock(row, points)
     if total.size == 0:
         return
     mark = MARKS[verdict]
-    panel.plot(total, value, color=mark.light, alpha=alpha, linewidth=1.2, label=label)
+    panel.plot(total, value, color=mark.light, alpha=alpha, linewidth=1.2, label="_")
     panel.plot(
         total[-1:], value[-1:], linestyle="none", color=mark.light, marker=mark.marker, markersize=4.5,
         markerfacecolor=mark.light if mark.filled else "none", alpha=alpha, label="_",

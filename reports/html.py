@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
-from markupsafe import Markup
+from markupsafe import Markup, escape
 
 from reports.cards import Card, document_cards
 from reports.cards.blocks import Figure
@@ -24,6 +25,7 @@ SYMBOLS = {
     "sigma_B": ("σ", "B"),
 }
 """Symbols as they are set in a page; elsewhere they are written as in the code."""
+_UNBROKEN = re.compile(r"[\d.]+e-\d+|[\d.,]+ %")
 
 
 def render_html(view: StudyView) -> str:
@@ -51,12 +53,18 @@ def _environment() -> Environment:
     )
     environment.filters["kind"] = lambda block: type(block).__name__
     environment.filters["symbol"] = _symbol
+    environment.filters["prose"] = _prose
     return environment
 
 
 def _finalize(value: Any) -> Any:
     """Control characters become visible in whatever reaches the page as text."""
     return visible(value) if isinstance(value, str) and not isinstance(value, Markup) else value
+
+
+def _prose(text: str) -> Markup:
+    """Numbers and their units stay on one line."""
+    return Markup(_UNBROKEN.sub(r'<span class="n">\g<0></span>', str(escape(visible(text)))))  # noqa: S704
 
 
 def _symbol(text: str) -> Markup:

@@ -75,7 +75,8 @@ def percent(p: float) -> str:
         return "< 0.1 %"
     if 0.999 < p < 1:
         return "> 99.9 %"
-    return f"{100 * p:.1f} %" if 0 < p < 0.1 else f"{100 * p:.0f} %"
+    near_an_end = 0 < p < 0.1 or 0.99 < p < 1
+    return f"{100 * p:.1f} %" if near_an_end else f"{100 * p:.0f} %"
 
 
 def seconds(x: float) -> str:
@@ -109,10 +110,11 @@ def bounds(value: Estimate, form: Callable[[float], str] | None = None) -> str:
     return f"[{write(value.low)}, {write(value.high)}]"
 
 
-def span(low: float | None, high: float | None, form: Callable[[float], str] = count) -> str:
+def span(ends: tuple[float, float] | None, form: Callable[[float], str] = count) -> str:
     """A half-open interval `(low, high]`, as onsets are given; a dash where there is none."""
-    if low is None or high is None:
+    if ends is None:
         return "-"
+    low, high = ends
     return form(high) if low == high else f"({form(low)}, {form(high)}]"
 
 
@@ -131,7 +133,7 @@ def _style(value: Estimate) -> Callable[[float], str]:
 
 
 def visible(text: str) -> str:
-    """Control characters, terminal escapes and direction marks as text: `\\x1b`. Applying it twice is harmless."""
+    """Control characters, terminal escapes and direction marks as text: `\\x1b`. Twice is as good as once."""
     return "".join(_seen(c) for c in text)
 
 

@@ -1,4 +1,4 @@
-"""Colours and marks of the figures. Shape and colour both carry the verdict; colours are safe for the colour-blind."""
+"""Colours and marks of the figures. Shape and colour both carry the verdict, for the colour-blind too."""
 
 from __future__ import annotations
 

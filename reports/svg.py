@@ -1,7 +1,7 @@
 """SVG text out of a matplotlib figure: same bytes for the same figure, fit for a file and for a page.
 
-Figures are drawn in stand-in colours. A file gets them as they are, on white; a page gets `currentColor` for text
-and axes and CSS variables for the marks, so that it can be light or dark.
+Figures are drawn in stand-in colours. A file gets them as they are, on white; a page gets `currentColor` for
+text and axes and CSS variables for the marks, so that it can be light or dark.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import html
 import io
 import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from reports.numbers import visible
 from reports.palette import pairs
@@ -50,7 +50,8 @@ def _raw(figure: Figure, salt: str) -> str:
 
     stream = io.StringIO()
     with mpl.rc_context({"svg.hashsalt": salt, "svg.fonttype": "none"}):
-        FigureCanvasSVG(figure).print_svg(stream, metadata={"Date": None, "Creator": None})
+        canvas: Any = FigureCanvasSVG(figure)
+        canvas.print_svg(stream, metadata={"Date": None, "Creator": None})
     return stream.getvalue()
 
 

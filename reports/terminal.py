@@ -35,7 +35,7 @@ VERDICT_STYLES = {
     "inconclusive": "bright_black",
     "interrupted": "bright_black",
 }
-STATUS_STYLES = {"PASS": "green", "WARN": "yellow", "FAIL": "bold red"}
+STATUS_STYLES = {"PASS": "green", "NOTE": "cyan", "WARN": "yellow", "FAIL": "bold red"}
 
 
 def render_terminal(view: StudyView, console: Console) -> None:
@@ -93,7 +93,11 @@ def _(block: Figure, wide: bool) -> RenderableType | None:
 def _(block: Settings, wide: bool) -> RenderableType:
     grid = _grid("left", "left", "left", "left") if wide else _grid("left", "left", "left")
     for item in block.items:
-        symbol, value, origin = _text(item.symbol, "bold"), _text(item.value, "bold green"), _text(item.origin, "dim")
+        symbol, value, origin = (
+            _text(item.symbol, "bold"),
+            _text(item.value, "bold green"),
+            _text(item.origin, "dim"),
+        )
         why = _text(f"{item.name}. {item.why}")
         if wide:
             grid.add_row(symbol, value, origin, why)
@@ -117,7 +121,9 @@ def _(block: Checks, wide: bool) -> RenderableType:
     grid = _grid("left", "left")
     for check in block.items:
         code = _text(f"  [{check.code}]", "dim")
-        grid.add_row(_text(check.status, STATUS_STYLES[check.status]), Text.assemble(_text(check.sentence), code))
+        grid.add_row(
+            _text(check.status, STATUS_STYLES[check.status]), Text.assemble(_text(check.sentence), code)
+        )
     return grid
 
 

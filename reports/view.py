@@ -11,9 +11,11 @@ from numpy.typing import NDArray
 
 from calibrator.advice.cost import CostModel
 from calibrator.advice.types import Recommendation
+from calibrator.laws.posterior import Posterior, log_eta_max
 from calibrator.laws.types import Finding, FitResult, Run, StratumFit
 from calibrator.runlogs.curve import Curve
 from calibrator.verdicts.types import RunVerdict
+from reports.numbers import name
 
 Floats = NDArray[np.float64]
 Role = Literal["sweep", "confirmation"]
@@ -96,16 +98,20 @@ class StudyView:
         return next((b for b in self.bands if b.key == key), None)
 
     def runs_of(self, key: StratumKey) -> list[RunView]:
-        """Runs of a stratum; a confirmation at another G or epsilon is shown with its estimator's first one."""
+        """Runs of a stratum; a confirmation at another G or epsilon stands with its estimator's first one."""
         keys = self.keys()
         first = next((k for k in keys if k[0] == key[0]), None)
-        return [r for r in self.runs if r.key == key or (r.key not in keys and first == key == (r.run.estimator, key[1]))]
+        return [
+            r
+            for r in self.runs
+            if r.key == key or (r.key not in keys and first == key == (r.run.estimator, key[1]))
+        ]
 
     def label(self, key: StratumKey) -> str:
         """The estimator, with the settings that tell this stratum from the others of the same estimator."""
         same = [dict(k[1]) for k in self.keys() if k[0] == key[0]]
-        told = [f"{k} = {v}" for k, v in key[1] if any(other.get(k) != v for other in same)]
-        return ", ".join([key[0], *told])
+        told = [f"{name(k)} = {name(v)}" for k, v in key[1] if any(other.get(k) != v for other in same)]
+        return ", ".join([name(key[0]), *told])
 
     def recommended_key(self) -> StratumKey | None:
         """The stratum that the recommendation rests on."""
@@ -121,7 +127,14 @@ def sync_grid(intervals: list[int], points: int = 41) -> Floats:
     return np.geomspace(max(low / 1.5, 1.0), max(high, 2) * 1.5, points)
 
 
-def band_from_draws(stratum: StratumFit, grid: Floats, log_eta_max: Floats) -> Band:
-    """Band from draws of log eta_max with shape (draws, grid points)."""
-    low, median, high = np.exp(np.quantile(log_eta_max, [0.05, 0.5, 0.95], axis=0))
+def boundary_band(stratum: StratumFit, posterior: Posterior, grid: Floats | None = None) -> Band:
+    """Median and 90 % band of eta_max over S_eff; by default around the swept intervals."""
+    if grid is None:
+        grid = sync_grid([row.sync_interval for row in stratum.eta_max])
+    return band_from_draws(stratum, grid, log_eta_max(posterior, grid))
+
+
+def band_from_draws(stratum: StratumFit, grid: Floats, log_rates: Floats) -> Band:
+    """Band from draws of log eta_max with shape (grid points, draws)."""
+    low, median, high = np.exp(np.quantile(log_rates, [0.05, 0.5, 0.95], axis=1))
     return Band(stratum.estimator, stratum.strata, grid, median, low, high)

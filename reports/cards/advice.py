@@ -17,6 +17,7 @@ from reports.numbers import (
     percent,
     plural,
     rate,
+    scientific,
     seconds,
     significant,
 )
@@ -50,7 +51,9 @@ def what_to_set(view: StudyView) -> Card:
 def next_card(view: StudyView) -> Card:
     command = next_command(view)
     if command is None:
-        return Card("next", "Next", (Paragraph("Run what the sentence above asks for, then this command again."),))
+        return Card(
+            "next", "Next", (Paragraph("Run what the sentence above asks for, then this command again."),)
+        )
     return Card("next", "Next", (Code(command),))
 
 
@@ -69,7 +72,9 @@ def _purpose(rec: Recommendation) -> str:
 def _reservations(rec: Recommendation) -> list[str]:
     texts = []
     if rec.rule == "budget-limited":
-        texts.append("This rate lies above the stability boundary: the run collapses near L = B if it is extended.")
+        texts.append(
+            "This rate lies above the stability boundary: the run collapses near L = B if it is extended."
+        )
     if rec.suggested is not None:
         texts.append(_suggestion(rec.suggested))
     return texts
@@ -139,7 +144,12 @@ def _certainty(view: StudyView, rec: Recommendation) -> tuple[Fact, ...]:
     ]
     floor = rec.floor_learning_rate
     if floor is not None:
-        facts.append(Fact("Useful floor", rate(floor), "below this eta the run would learn nothing useful within T"))
+        facts.append(
+            Fact("Useful floor", rate(floor), "below this eta the run would learn nothing useful within T")
+        )
+    if rec.crossover_interval is not None:
+        note = "where eta_max = B / T: the budget is the smaller limit below it, the boundary above it"
+        facts.append(Fact("Crossover S*", interval(rec.crossover_interval), note))
     facts.append(Fact("Confirmation", *confirmation_text(rec.confirmation)))
     return tuple(facts)
 
@@ -147,7 +157,8 @@ def _certainty(view: StudyView, rec: Recommendation) -> tuple[Fact, ...]:
 def _reach(rec: Recommendation, total: float) -> str:
     seen = rec.valid_for.longest_cumulative_lr if rec.valid_for else total / max(rec.extrapolation, 1e-300)
     where = "within what was observed" if rec.extrapolation <= 1 else "beyond what was observed"
-    return f"eta T = {significant(total)} over the longest observed L = {significant(seen)} {LR_UPDATES}: {where}"
+    longest = f"the longest observed L = {significant(seen)} {LR_UPDATES}"
+    return f"eta T = {significant(total)} over {longest}: {where}"
 
 
 def confirmation_text(confirmation: Confirmation | None) -> tuple[str, str]:
@@ -167,7 +178,11 @@ def confirmation_text(confirmation: Confirmation | None) -> tuple[str, str]:
 def _confirmation_table(confirmation: Confirmation | None) -> tuple[Table, ...]:
     if confirmation is None or len(confirmation.trials) < 2:
         return ()
-    columns = (Column("trial", "number"), Column("verdict", "verdict"), Column("held-out reward after", "number"))
+    columns = (
+        Column("trial", "number"),
+        Column("verdict", "verdict"),
+        Column("held-out reward after", "number"),
+    )
     after = [significant(x, 3) for x in confirmation.held_out_after]
     after += ["-"] * (len(confirmation.trials) - len(after))
     rows = tuple(
@@ -180,7 +195,9 @@ def frontier(view: StudyView) -> Card:
     title = "What each sync interval allows"
     rec = view.recommendation
     if rec is None or not rec.frontier:
-        return Card("frontier", title, (Paragraph("No interval could be rated, because nothing is recommended."),))
+        return Card(
+            "frontier", title, (Paragraph("No interval could be rated, because nothing is recommended."),)
+        )
     return Card("frontier", title, (_frontier_table(rec),))
 
 
@@ -197,8 +214,8 @@ def _frontier_table(rec: Recommendation) -> Table:
     rows = tuple(_frontier_row(row, rec) for row in rec.frontier)
     marked = frozenset(i for i, row in enumerate(rec.frontier) if row.sync_interval == rec.sync_interval)
     caption = (
-        f"eta: largest rate that the rule allows, rounded down to two digits; eta_max: where half of the runs "
-        f"are prone to collapse; T = {count(rec.horizon)} updates"
+        f"eta: largest rate that the rule allows, rounded down to two digits; eta_max: where half of the "
+        f"runs are prone to collapse; T = {count(rec.horizon)} updates"
     )
     return Table(caption, columns, rows, marked)
 
@@ -212,7 +229,7 @@ def _frontier_row(row: FrontierRow, rec: Recommendation) -> tuple[str, ...]:
     return (
         count(row.sync_interval),
         rate(row.learning_rate),
-        interval(row.eta_max),
+        interval(row.eta_max, scientific),
         interval(row.collapse_probability, percent),
         seconds(row.seconds_per_update),
         significant(row.progress_per_second),
@@ -255,7 +272,7 @@ def _suggestion_table(suggested: Suggested) -> Table:
     )
     chosen = (suggested.group_size, suggested.epsilon)
     marked = frozenset(i for i, r in enumerate(suggested.table) if (r.group_size, r.epsilon) == chosen)
-    caption = "Resampled from recorded ratios and pass rates, without training each pair; the suggested pair is stressed"
+    caption = "Resampled from recorded ratios and pass rates, without training each pair; suggestion stressed"
     return Table(caption, columns, rows, marked)
 
 

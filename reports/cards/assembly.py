@@ -32,7 +32,9 @@ def document_cards(view: StudyView) -> tuple[Card, ...]:
 
 def terminal_cards(view: StudyView) -> tuple[Card, ...]:
     """What fits on a screen or two; the rest is in the files that it names."""
-    advice = (what_to_set(view), how_sure(view), frontier(view)) if view.recommendation else (what_to_set(view),)
+    advice = (
+        (what_to_set(view), how_sure(view), frontier(view)) if view.recommendation else (what_to_set(view),)
+    )
     return (
         *advice,
         Card("laws", "Laws", tuple(law_tables(view))),
@@ -53,4 +55,6 @@ def findings_card(view: StudyView) -> Card:
 
 def _with_command(view: StudyView) -> Card:
     card = what_to_set(view)
-    return Card(card.slug, card.title, (*card.blocks, *next_card(view).blocks)) if view.recommendation else card
+    return (
+        Card(card.slug, card.title, (*card.blocks, *next_card(view).blocks)) if view.recommendation else card
+    )

@@ -1,11 +1,12 @@
-"""A report is a list of cards, a card a list of blocks. Terminal, HTML and Markdown render these, nothing else."""
+"""A report is a list of cards, a card a list of blocks. Terminal, HTML and Markdown render nothing else."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Literal
 
-Status = Literal["PASS", "WARN", "FAIL"]
+Status = Literal["PASS", "NOTE", "WARN", "FAIL"]
+"""NOTE: neither good nor bad, but worth knowing."""
 Kind = Literal["text", "number", "verdict", "origin", "symbol"]
 FigureName = Literal["phase", "budget", "rewards"]
 

@@ -24,25 +24,35 @@ def health_card(view: StudyView) -> Card:
 
 def summary(checks: tuple[Check, ...]) -> str:
     statuses = [c.status for c in checks]
-    return f"{statuses.count('PASS')} pass, {statuses.count('WARN')} warn, {statuses.count('FAIL')} fail."
+    said = [
+        f"{statuses.count('PASS')} pass",
+        f"{statuses.count('WARN')} warn",
+        f"{statuses.count('FAIL')} fail",
+    ]
+    said += [f"{statuses.count('NOTE')} to note"] if "NOTE" in statuses else []
+    return f"{', '.join(said)}."
 
 
 def all_checks(view: StudyView) -> tuple[Check, ...]:
-    """Own checks first, then the findings; the worst first within each."""
-    own = [*_run_checks(view), *_law_checks(view)]
-    if view.recommendation is not None:
-        own = [*_advice_checks(view.recommendation), *own]
-    return (*sorted(own, key=_severity), *sorted(finding_checks(view), key=_severity))
+    """Own checks and findings, the worst first."""
+    rec = view.recommendation
+    own = [*_advice_checks(rec), *_run_checks(view)] if rec is not None else _run_checks(view)
+    return tuple(sorted([*own, *_law_checks(view), *finding_checks(view)], key=_severity))
+
+
+def _uncovered(checks: list[Check], findings: list[Finding]) -> list[Check]:
+    said = {f.code for f in findings}
+    return [c for c in checks if not COVERED_BY.get(c.code, set()) & said]
 
 
 def _severity(check: Check) -> int:
-    return ("FAIL", "WARN", "PASS").index(check.status)
+    return ("FAIL", "WARN", "NOTE", "PASS").index(check.status)
 
 
 def _advice_checks(rec: Recommendation) -> list[Check]:
     factor = rec.extrapolation
     result, sentence = confirmation_text(rec.confirmation)
-    return [
+    checks = [
         Check(
             "PASS" if factor <= 1 else "WARN",
             "extrapolation",
@@ -50,6 +60,7 @@ def _advice_checks(rec: Recommendation) -> list[Check]:
         ),
         Check(_confirmed(rec), "confirmation", f"Confirmation: {result}; {sentence}."),
     ]
+    return _uncovered(checks, rec.findings)
 
 
 def _confirmed(rec: Recommendation) -> Status:
@@ -70,12 +81,24 @@ def _run_checks(view: StudyView) -> list[Check]:
         Check(
             "WARN" if len(unsettled) > len(verdicts) / 4 else "PASS",
             "verdicts",
-            f"{count(len(verdicts) - len(unsettled))} of {plural(len(verdicts), 'run')} have a verdict that settles "
-            f"something; {count(len(unsettled))} are inconclusive, untrained or interrupted.",
+            f"{count(len(verdicts) - len(unsettled))} of {plural(len(verdicts), 'run')} have a verdict that "
+            f"settles something; {count(len(unsettled))} are inconclusive, untrained or interrupted.",
         ),
-        *([Check("WARN", "degraded", f"{plural(degraded, 'run')} degraded without a cliff.")] if degraded else []),
-        *([Check("WARN", "logs", f"The log of {plural(unread, 'run')} could not be read.")] if unread else []),
-        *([Check("WARN", "warnings", f"{plural(warned, 'run')} carry warnings, listed below.")] if warned else []),
+        *(
+            [Check("WARN", "degraded", f"{plural(degraded, 'run')} degraded without a cliff.")]
+            if degraded
+            else []
+        ),
+        *(
+            [Check("WARN", "logs", f"The log of {plural(unread, 'run')} could not be read.")]
+            if unread
+            else []
+        ),
+        *(
+            [Check("WARN", "warnings", f"{plural(warned, 'run')} with warnings, listed below.")]
+            if warned
+            else []
+        ),
     ]
 
 
@@ -83,7 +106,8 @@ def _law_checks(view: StudyView) -> list[Check]:
     checks: list[Check] = []
     for stratum in view.fit.strata:
         label = view.label(stratum_key(stratum.estimator, stratum.strata))
-        checks += [_events_check(stratum, label), _boundary_check(stratum, label)]
+        own = [_events_check(stratum, label), _boundary_check(stratum, label)]
+        checks += _uncovered(own, stratum.findings)
     return checks
 
 
@@ -92,7 +116,9 @@ def _events_check(stratum: StratumFit, label: str) -> Check:
     status: Status = "PASS" if stratum.events >= ENOUGH_EVENTS and stratum.identifiable.B else "WARN"
     seen = f"longest observed L {significant(stratum.longest_cumulative_lr)} {LR_UPDATES}"
     return Check(
-        status, "events", f"{label}: {plural(stratum.events, 'death')} in {plural(stratum.runs, 'run')}, {known}; {seen}."
+        status,
+        "events",
+        f"{label}: {plural(stratum.events, 'death')} in {plural(stratum.runs, 'run')}, {known}; {seen}.",
     )
 
 
@@ -110,8 +136,31 @@ def _boundary_check(stratum: StratumFit, label: str) -> Check:
     )
 
 
-PASSING_CODES: frozenset[str] = frozenset()
-FAILING_CODES: frozenset[str] = frozenset()
+STATUS_OF_CODE: dict[str, Status] = {
+    **dict.fromkeys(("boundary_decided",), "PASS"),
+    **dict.fromkeys(
+        (
+            "staleness_does_not_matter",
+            "prior_width_sensitivity",
+            "degraded_sensitivity",
+            "schedule_converted",
+            "floor_assumed",
+            "ceiling_deaths",
+        ),
+        "NOTE",
+    ),
+    **dict.fromkeys(
+        ("no_runs", "no_events", "no_survivors", "too_few_events", "one_setting", "runs_shorter_than_budget"),
+        "FAIL",
+    ),
+}
+"""A finding of a code that is not listed is a warning."""
+COVERED_BY: dict[str, set[str]] = {
+    "extrapolation": {"extrapolates"},
+    "boundary": {"boundary_decided", "boundary_undecided", "staleness_does_not_matter", "no_events"},
+    "events": {"few_events", "too_few_events", "no_events"},
+}
+"""Own checks that are left out where a finding says the same in more detail."""
 
 
 def finding_checks(view: StudyView) -> list[Check]:
@@ -128,9 +177,5 @@ def finding_checks(view: StudyView) -> list[Check]:
 
 
 def _finding_check(finding: Finding, label: str) -> Check:
-    status: Status = "WARN"
-    if finding.code in PASSING_CODES:
-        status = "PASS"
-    elif finding.code in FAILING_CODES:
-        status = "FAIL"
+    status = STATUS_OF_CODE.get(finding.code, "WARN")
     return Check(status, name(finding.code), f"{label}: {finding.sentence}" if label else finding.sentence)

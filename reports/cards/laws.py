@@ -2,9 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from calibrator.laws.types import BoundaryFit, BoundaryModel, BoundaryName, Estimate, StratumFit
 from reports.cards.blocks import Block, Card, Column, Figure, Paragraph, Table
-from reports.numbers import LR_UPDATES, bounds, interval, percent, plural, point, scientific, significant
+from reports.numbers import (
+    LR_UPDATES,
+    bounds,
+    count,
+    interval,
+    percent,
+    plural,
+    point,
+    scientific,
+    significant,
+)
 from reports.view import StudyView, stratum_key
 
 FORMULAS: dict[BoundaryName, str] = {
@@ -52,8 +64,9 @@ def boundary_block(stratum: StratumFit, label: str) -> Block:
 
 def tested(stratum: StratumFit) -> str:
     """`12 runs: 5 events, 6 survivors, 1 excluded`."""
-    text = f"{plural(stratum.runs, 'run')}: {plural(stratum.events, 'event')}, {plural(stratum.survivors, 'survivor')}"
-    return text + (f", {stratum.excluded} excluded" if stratum.excluded else "")
+    parts = [plural(stratum.events, "event"), plural(stratum.survivors, "survivor")]
+    parts += [f"{count(stratum.excluded)} excluded"] if stratum.excluded else []
+    return f"{plural(stratum.runs, 'run')}: {', '.join(parts)}"
 
 
 def _boundary_rows(fit: BoundaryFit) -> tuple[list[tuple[str, ...]], list[int]]:
@@ -65,7 +78,8 @@ def _boundary_rows(fit: BoundaryFit) -> tuple[list[tuple[str, ...]], list[int]]:
         for symbol, unit, value in parameters(boundary, model):
             if boundary == fit.chosen:
                 marked.append(len(rows))
-            rows.append((*head, symbol, point(value), bounds(value), unit))
+            form = form_of(symbol)
+            rows.append((*head, symbol, point(value, form), bounds(value, form), unit))
             head = ("", "")
     return rows, marked
 
@@ -82,6 +96,11 @@ def parameters(boundary: BoundaryName, model: BoundaryModel) -> list[tuple[str, 
     return [(symbol, unit, value) for symbol, unit, value in every if value is not None]
 
 
+def form_of(symbol: str) -> Callable[[float], str] | None:
+    """Learning rates always have an exponent; other parameters take the form that suits their interval."""
+    return scientific if symbol == "eta_0" else None
+
+
 def budget_block(stratum: StratumFit, label: str) -> Block:
     if stratum.budget is None:
         return Paragraph(f"{label}: no collapse budget could be fitted ({tested(stratum)}).")
@@ -89,7 +108,9 @@ def budget_block(stratum: StratumFit, label: str) -> Block:
         (symbol, point(value), bounds(value), unit, meaning)
         for symbol, value, unit, meaning in budget_parameters(stratum)
     ]
-    return Table(f"{label}: collapse budget, t = B / eta at onset", _BUDGET_COLUMNS, tuple(rows), frozenset({0}))
+    return Table(
+        f"{label}: collapse budget, t = B / eta at onset", _BUDGET_COLUMNS, tuple(rows), frozenset({0})
+    )
 
 
 def budget_parameters(stratum: StratumFit) -> list[tuple[str, Estimate, str, str]]:
@@ -107,7 +128,10 @@ def budget_parameters(stratum: StratumFit) -> list[tuple[str, Estimate, str, str
 
 
 def phase_card(view: StudyView) -> Card:
-    caption = "Every run by verdict, the fitted boundary eta_max(S) with its 90 % band, and the recommended point."
+    shown = ["Every run by verdict; runs with the same numbers stand side by side."]
+    shown += ["The line is the fitted boundary eta_max(S), with its 90 % band."] if view.bands else []
+    shown += ["The star is the recommended point."] if view.recommendation else []
+    caption = " ".join(shown)
     blocks: list[Block] = [Figure("phase", caption)]
     blocks += [boundary_block(s, label) for s, label in _each_stratum(view)]
     return Card("phase", "Stability boundary", tuple(blocks if view.runs else [Paragraph(_NO_RUNS)]))
@@ -117,8 +141,13 @@ _NO_RUNS = "There are no runs to draw."
 
 
 def budget_card(view: StudyView) -> Card:
-    caption = "When runs died: onset intervals against eta, with the line t = B / eta and its 90 % band."
-    blocks: list[Block] = [Figure("budget", caption)] if any(r.verdict.onset_updates for r in view.runs) else []
+    caption = (
+        "When runs died: intervals from the last good to the first bad version, against eta; runs of the "
+        "same eta stand side by side. The line is t = B / eta with its 90 % band."
+    )
+    blocks: list[Block] = (
+        [Figure("budget", caption)] if any(r.verdict.onset_updates for r in view.runs) else []
+    )
     if not blocks:
         blocks.append(Paragraph("No run died, so there is no collapse time to draw and B is unknown."))
     blocks += [budget_block(s, label) for s, label in _each_stratum(view)]
@@ -129,7 +158,7 @@ def rewards_card(view: StudyView) -> Card:
     title = "Reward against cumulative learning rate"
     if not any(r.curve is not None for r in view.runs):
         return Card("rewards", title, (Paragraph("No reward curve can be drawn: no log could be read."),))
-    caption = "One line a run, coloured by verdict; where curves fall together in L, the budget law holds."
+    caption = "One line a run, as means over bins; where curves fall at the same L, the budget law holds."
     return Card("rewards", title, (Figure("rewards", caption),))
 
 
@@ -137,10 +166,12 @@ def naive_card(view: StudyView) -> Card:
     title = "Naive fit beside the censored one"
     tables = [_naive_table(s, label) for s, label in _each_stratum(view) if s.naive and s.eta_max]
     if not tables:
-        return Card("naive", title, (Paragraph("No naive fit was made: it needs both deaths and survivors."),))
+        return Card(
+            "naive", title, (Paragraph("No naive fit was made: it needs both deaths and survivors."),)
+        )
     text = (
-        "A logistic regression of 'collapsed' on log S and log eta counts every survivor as safe, also those that "
-        "stopped before their budget was spent. The censored fit does not; the difference is what that costs."
+        "A penalised logistic regression of 'collapsed' on log S and log eta counts every survivor as safe, "
+        "also those that stopped before their budget was spent. The censored fit does not."
     )
     return Card("naive", title, (Paragraph(text), *tables))
 
@@ -156,7 +187,7 @@ def _naive_table(stratum: StratumFit, label: str) -> Table:
     for row in stratum.eta_max:
         naive = naive_eta_max(stratum, row.sync_interval)
         ratio = f"{significant(naive / row.eta_max.estimate)} x"
-        rows.append((f"{row.sync_interval:,}", interval(row.eta_max), scientific(naive), ratio))
+        rows.append((f"{row.sync_interval:,}", interval(row.eta_max, scientific), scientific(naive), ratio))
     return Table(f"{label}: {_naive_law(stratum)}", columns, tuple(rows))
 
 

@@ -54,6 +54,7 @@ def runs_card(view: StudyView) -> Card:
 def _runs_table(view: StudyView) -> Table:
     columns = (
         Column("trial", "number"),
+        Column("verdict", "verdict"),
         Column("run"),
         Column("estimator"),
         Column("S", "number"),
@@ -62,25 +63,23 @@ def _runs_table(view: StudyView) -> Table:
         Column("seed", "number"),
         Column("updates", "number"),
         Column("L", "number"),
-        Column("verdict", "verdict"),
         Column("onset, updates", "number"),
         Column("L at onset", "number"),
         Column("evidence"),
     )
     caption = (
-        "Intervals are (last good, first bad]; lag: the largest one before onset; L: cumulative learning rate, "
-        "LR x updates"
+        "Intervals are (last good, first bad]; lag: the largest one before onset, updates; L: cumulative "
+        "learning rate, LR x updates"
     )
     return Table(caption, columns, tuple(_run_row(r) for r in view.runs))
 
 
 def _run_row(view: RunView) -> tuple[str, ...]:
     run, verdict = view.run, view.verdict
-    onset = verdict.onset_updates or (None, None)
-    at_onset = verdict.cumulative_lr_at_onset or (None, None)
     title = name(run.run) + (" (confirmation)" if view.role == "confirmation" else "")
     return (
         str(view.trial),
+        verdict.verdict.value,
         title,
         name(run.estimator),
         count(run.sync_interval),
@@ -89,9 +88,8 @@ def _run_row(view: RunView) -> tuple[str, ...]:
         str(run.seed),
         count(run.updates),
         significant(run.cumulative_lr, 3),
-        verdict.verdict.value,
-        span(*onset),
-        span(*at_onset, significant),
+        span(verdict.onset_updates),
+        span(verdict.cumulative_lr_at_onset, significant),
         _evidence(view),
     )
 
@@ -114,14 +112,17 @@ def phases(cost: CostModel) -> tuple[tuple[str, float, str], ...]:
 
 def cost_card(view: StudyView) -> Card:
     if view.cost is None:
-        return Card("cost", "Cost", (Paragraph("No step times were measured, so nothing is said about seconds."),))
+        return Card(
+            "cost", "Cost", (Paragraph("No step times were measured, so nothing is said about seconds."),)
+        )
     how = {
         "colocated": "generation and learning take turns on the same devices",
         "separate": "generation and learning run side by side, and the slower one sets the pace",
     }[view.cost.placement]
+    at = f"P = {view.cost.prompts_per_update}, G = {view.cost.group_size}"
     text = (
-        f"Placement {view.cost.placement}: {how}. Times are {view.cost.origin}, at P = {view.cost.prompts_per_update}, "
-        f"G = {view.cost.group_size}, {significant(view.cost.response_length)} response tokens on average."
+        f"Placement {view.cost.placement}: {how}. Times are {view.cost.origin}, at {at} and "
+        f"{significant(view.cost.response_length)} response tokens on average."
     )
     intervals = sorted({r.run.sync_interval for r in view.runs} | {1})
     return Card("cost", "Cost", (Paragraph(text), _cost_table(view.cost), _pace_table(view.cost, intervals)))
@@ -134,7 +135,11 @@ def _cost_table(cost: CostModel) -> Table:
 
 
 def _pace_table(cost: CostModel, intervals: list[int]) -> Table:
-    columns = (Column("S", "number"), Column("time per update", "number"), Column("updates per hour", "number"))
+    columns = (
+        Column("S", "number"),
+        Column("time per update", "number"),
+        Column("updates per hour", "number"),
+    )
     paces = [(s, cost.seconds_per_update(s)) for s in intervals]
     rows = tuple((count(s), seconds(t), count(3600 / t) if t > 0 else "-") for s, t in paces)
     return Table("Time per update by sync interval", columns, rows)

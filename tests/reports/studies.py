@@ -49,19 +49,31 @@ NONE = [
     (64, 8e-4, "collapsed"), (16, 4e-4, "interrupted"),
 ]  # fmt: skip
 
+DECIDED = Finding(
+    code="boundary_decided",
+    sentence="Posterior weights of the boundaries: power 0.97, ceiling 0.03, constant 0.00.",
+)
+UNDECIDED = Finding(
+    code="boundary_undecided",
+    sentence="The runs do not tell the boundaries apart (posterior weights: power 0.20, ceiling 0.80, "
+    "constant 0.00); advice averages.",
+)
+
 
 def estimate(value: float, spread: float = 0.3) -> Estimate:
     return Estimate(estimate=value, low=value * math.exp(-spread), high=value * math.exp(spread))
 
 
-def curve(estimator: str, sync: int, eta: float, verdict: Verdict, updates: int, seed: int) -> Curve:
+def curve(run: Run) -> Curve:
     """Reward that rises from 0.4 and, in a run that dies, falls at L = B."""
-    rng = np.random.default_rng(seed)
+    sync, eta, updates, verdict = run.sync_interval, run.learning_rate, run.updates, run.verdict
+    budget = BUDGET[run.estimator]
+    rng = np.random.default_rng(run.seed)
     version = np.arange(0, updates, sync, dtype=float)
     total = eta * version
     reward = 0.4 + 0.57 * (1 - np.exp(-total / 0.02))
     if verdict.is_event:
-        reward *= 1 / (1 + np.exp((total - BUDGET[estimator]) / (0.03 * BUDGET[estimator])))
+        reward *= 1 / (1 + np.exp((total - budget) / (0.03 * budget)))
     if verdict is Verdict.DEGRADED:
         reward -= 0.25 * total / total.max()
     if verdict is Verdict.UNTRAINED:
@@ -74,7 +86,8 @@ def curve(estimator: str, sync: int, eta: float, verdict: Verdict, updates: int,
     return Curve(updates, np.full(updates, eta), rewards, probes, max_lag=sync - 1)
 
 
-def run_view(trial: int, estimator: str, sync: int, eta: float, word: str, role: Role = "sweep") -> RunView:
+def run_view(trial: int, estimator: str, row: tuple[int, float, str], role: Role = "sweep") -> RunView:
+    sync, eta, word = row
     verdict = Verdict(word)
     updates = max(64, min(1500, round(1.5 * BUDGET[estimator] / eta)))
     if verdict is Verdict.INTERRUPTED:
@@ -108,13 +121,13 @@ def run_view(trial: int, estimator: str, sync: int, eta: float, word: str, role:
         evidence=[evidence(verdict, high)],
         warnings=["The process was killed before the run ended."] if verdict is Verdict.INTERRUPTED else [],
     )
-    return RunView(run, judged, trial, role, curve(estimator, sync, eta, verdict, updates, trial))
+    return RunView(run, judged, trial, role, curve(run))
 
 
 def evidence(verdict: Verdict, at: float) -> Evidence:
     sentences = {
         Verdict.STABLE: "Reward rose from 0.40 to 0.97 and never fell for good.",
-        Verdict.COLLAPSED: "Reward fell from 0.95 to 0.02, 31 standard errors, and stayed there for 12 probes.",
+        Verdict.COLLAPSED: "Reward fell from 0.95 to 0.02, 31 standard errors, and stayed there.",
         Verdict.DIVERGED: "The gradient norm was not finite.",
         Verdict.DEGRADED: "Reward slid from 0.91 to 0.71, 7 standard errors, without a cliff.",
         Verdict.UNTRAINED: "Reward stayed within noise of its first value.",
@@ -124,16 +137,28 @@ def evidence(verdict: Verdict, at: float) -> Evidence:
     return Evidence(code=verdict.value, sentence=sentences[verdict], update=at if verdict.is_event else None)
 
 
-def boundary(chosen: str, C: float, alpha: float, eta_0: float, weights: tuple[float, float, float]) -> BoundaryFit:
+def boundary(
+    chosen: str, C: float, alpha: float, eta_0: float, weights: tuple[float, float, float]
+) -> BoundaryFit:
     power, ceiling, constant = weights
     models = {
         "power": BoundaryModel(
-            weight=power, log_evidence=-9.0, sigma=estimate(0.25, 0.5), C=estimate(C), alpha=estimate(alpha, 0.12)
+            weight=power,
+            log_evidence=-9.0,
+            sigma=estimate(0.25, 0.5),
+            C=estimate(C),
+            alpha=estimate(alpha, 0.12),
         ),
         "ceiling": BoundaryModel(
-            weight=ceiling, log_evidence=-7.0, sigma=estimate(0.2, 0.5), C=estimate(C, 0.4), eta_0=estimate(eta_0, 0.15)
+            weight=ceiling,
+            log_evidence=-7.0,
+            sigma=estimate(0.2, 0.5),
+            C=estimate(C, 0.4),
+            eta_0=estimate(eta_0, 0.15),
         ),
-        "constant": BoundaryModel(weight=constant, log_evidence=-25.0, sigma=estimate(0.9), eta_0=estimate(eta_0 / 2)),
+        "constant": BoundaryModel(
+            weight=constant, log_evidence=-25.0, sigma=estimate(0.9), eta_0=estimate(eta_0 / 2)
+        ),
     }
     return BoundaryFit.model_validate({"chosen": chosen, "models": models})
 
@@ -145,9 +170,9 @@ def eta_max(estimator: str, sync: float) -> float:
 def band(stratum: StratumFit) -> Band:
     rng = np.random.default_rng(3)
     grid = sync_grid(list(SWEPT))
-    centre: Floats = np.log([eta_max(stratum.estimator, s) for s in grid])
-    tilt = rng.normal(0, 0.05, (400, 1)) * np.log(grid / 8)
-    return band_from_draws(stratum, grid, centre + rng.normal(0, 0.12, (400, 1)) + tilt)
+    centre: Floats = np.log([[eta_max(stratum.estimator, s)] for s in grid])
+    tilt = np.log(grid / 8)[:, None] * rng.normal(0, 0.05, 400)
+    return band_from_draws(stratum, grid, centre + rng.normal(0, 0.12, 400) + tilt)
 
 
 def stratum(estimator: str, runs: list[RunView]) -> StratumFit:
@@ -174,9 +199,13 @@ def stratum(estimator: str, runs: list[RunView]) -> StratumFit:
         identifiable=Identifiable(C=True, alpha=True, B=True),
         longest_cumulative_lr=0.165 if gmc else 0.04,
         naive=BoundaryModel(
-            weight=1.0, log_evidence=0.0, sigma=estimate(0.3), C=estimate(0.02 if not gmc else 7e-3), alpha=estimate(0.5)
+            weight=1.0,
+            log_evidence=0.0,
+            sigma=estimate(0.3),
+            C=estimate(0.02 if not gmc else 7e-3),
+            alpha=estimate(0.5),
         ),
-        findings=[Finding(code="beta_kept", sentence="beta = 1 is not rejected: onset in updates falls as 1 / eta.")],
+        findings=[UNDECIDED if gmc else DECIDED],
     )
 
 
@@ -248,9 +277,11 @@ def recommendation() -> Recommendation:
         ),
         findings=[
             Finding(
-                code="extrapolation",
-                sentence="The answer reaches 315 times beyond the longest cumulative learning rate that was observed.",
-            )
+                code="extrapolates",
+                sentence="At the horizon L is 320 times the longest L observed: whether runs collapse beyond "
+                "that was never seen.",
+            ),
+            Finding(code="floor_assumed", sentence="Rates below 0.0011 count as useless."),
         ],
         valid_for=ValidFor(
             model="8d1f22a0c4b1e97a",
@@ -289,9 +320,9 @@ FILES = (
 
 def study() -> StudyView:
     """A finished study."""
-    runs = [run_view(i, "gmc", *row) for i, row in enumerate(GMC)]
-    runs += [run_view(len(GMC) + i, "none", *row) for i, row in enumerate(NONE)]
-    runs += [run_view(t, "gmc", 4, 2.6e-3, "stable", "confirmation") for t in (23, 24)]
+    runs = [run_view(i, "gmc", row) for i, row in enumerate(GMC)]
+    runs += [run_view(len(GMC) + i, "none", row) for i, row in enumerate(NONE)]
+    runs += [run_view(t, "gmc", (4, 2.6e-3, "stable"), "confirmation") for t in (23, 24)]
     strata = [stratum("gmc", runs), stratum("none", runs)]
     return StudyView(
         title="running-sum on the embedded policy",
@@ -308,8 +339,10 @@ def study() -> StudyView:
 
 def refused_study() -> StudyView:
     """Nothing died, so nothing bounds C."""
-    runs = tuple(run_view(i, "gmc", s, 1e-4, "stable") for i, s in enumerate(SWEPT))
-    finding = Finding(code="no_events", sentence="No run collapsed: the boundary lies above every rate that was tried.")
+    runs = tuple(run_view(i, "gmc", (s, 1e-4, "stable")) for i, s in enumerate(SWEPT))
+    finding = Finding(
+        code="no_events", sentence="No run collapsed: the boundary lies above every rate that was tried."
+    )
     fit = StratumFit(
         estimator="gmc",
         strata=STRATA,
@@ -351,7 +384,11 @@ def hostile_study() -> StudyView:
     finding = Finding(code=HOSTILE, sentence=HOSTILE)
     fits = [
         s.model_copy(
-            update={"estimator": HOSTILE if s.estimator == "none" else "gmc", "strata": strata, "findings": [finding]}
+            update={
+                "estimator": HOSTILE if s.estimator == "none" else "gmc",
+                "strata": strata,
+                "findings": [finding],
+            }
         )
         for s in view.fit.strata
     ]
@@ -362,7 +399,10 @@ def hostile_study() -> StudyView:
         folder=HOSTILE,
         runs=tuple(spoil(r) for r in view.runs),
         fit=FitResult(strata=fits),
-        bands=tuple(dataclasses.replace(b, estimator=f.estimator, strata=strata) for b, f in zip(view.bands, fits, strict=True)),
+        bands=tuple(
+            dataclasses.replace(b, estimator=f.estimator, strata=strata)
+            for b, f in zip(view.bands, fits, strict=True)
+        ),
         recommendation=view.recommendation.model_copy(update={"findings": [finding]}),
         manifest={HOSTILE: HOSTILE, "nested": {HOSTILE: [HOSTILE]}},
         files=(HOSTILE,),
@@ -372,5 +412,4 @@ def hostile_study() -> StudyView:
 def large_study(runs: int) -> StudyView:
     """Many runs, for size and time."""
     view = study()
-    rows = [(*GMC[i % len(GMC)],) for i in range(runs)]
-    return dataclasses.replace(view, runs=tuple(run_view(i, "gmc", *row) for i, row in enumerate(rows)))
+    return dataclasses.replace(view, runs=tuple(run_view(i, "gmc", GMC[i % len(GMC)]) for i in range(runs)))

@@ -1,0 +1,124 @@
+"""The HTML report in a real browser: Debian's Chromium, offline, at the width of a phone and of a desk."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Browser, Page, sync_playwright
+
+from reports.html import render_html
+from reports.view import StudyView
+
+CHROMIUM = shutil.which("chromium")
+FLAGS = [
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+]
+PHONE, DESK = 390, 1400
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(
+        CHROMIUM is None and os.environ.get("CI") != "true",
+        reason="no chromium on PATH (apt-get install chromium)",
+    ),
+]
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    assert CHROMIUM is not None, "CI needs chromium: apt-get install chromium"
+    with sync_playwright() as driver:
+        chromium = driver.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
+        yield chromium
+        chromium.close()
+
+
+@pytest.fixture(scope="module")
+def files(
+    tmp_path_factory: pytest.TempPathFactory, view: StudyView, refused: StudyView, hostile: StudyView
+) -> Path:
+    folder = tmp_path_factory.mktemp("reports")
+    for name, study in (("view", view), ("refused", refused), ("hostile", hostile)):
+        (folder / f"{name}.html").write_text(render_html(study), encoding="utf-8")
+    return folder
+
+
+def opened(browser: Browser, file: Path, width: int, scheme: str) -> tuple[Page, list[str]]:
+    """The page, and a list that fills with everything that went wrong."""
+    context = browser.new_context(
+        viewport={"width": width, "height": 900},
+        color_scheme=scheme,  # type: ignore[arg-type]
+        offline=True,
+    )
+    page = context.new_page()
+    troubles: list[str] = []
+    page.on("console", lambda message: troubles.append(f"console: {message.text}"))
+    page.on("pageerror", lambda error: troubles.append(f"error: {error}"))
+    page.on("dialog", lambda dialog: troubles.append(f"dialog: {dialog.message}"))
+    page.on("request", lambda request: None if request.url == file.as_uri() else troubles.append(request.url))
+    page.goto(file.as_uri())
+    return page, troubles
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [PHONE, DESK])
+@pytest.mark.parametrize("study", ["view", "refused", "hostile"])
+def test_fits_and_asks_for_nothing(
+    browser: Browser, files: Path, study: str, width: int, scheme: str
+) -> None:
+    page, troubles = opened(browser, files / f"{study}.html", width, scheme)
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+    overflowing = page.evaluate(
+        """() => [...document.querySelectorAll('.card > *, .card figcaption, .setting, dd, li, header *')]
+                 .filter(e => !e.closest('svg') && e.scrollWidth > e.clientWidth + 1 && e.clientWidth > 0)
+                 .map(e => e.className + ': ' + e.textContent.slice(0, 60))"""
+    )
+    assert overflowing == []
+    assert troubles == []
+    page.context.close()
+
+
+def test_wide_tables_scroll_in_their_own_box(browser: Browser, files: Path) -> None:
+    page, _ = opened(browser, files / "view.html", PHONE, "light")
+    widths = page.evaluate(
+        "[...document.querySelectorAll('#runs .scroll')].map(e => [e.scrollWidth, e.clientWidth])"
+    )
+    assert widths[-1][0] > widths[-1][1]
+    page.context.close()
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_text_stands_out_from_its_background(browser: Browser, files: Path, scheme: str) -> None:
+    page, _ = opened(browser, files / "view.html", DESK, scheme)
+    poor = page.evaluate(CONTRAST)
+    assert poor == []
+    page.context.close()
+
+
+CONTRAST = """() => {
+  const parse = c => c.match(/[\\d.]+/g).map(Number);
+  const lum = ([r, g, b]) => [r, g, b].map(v => v / 255)
+    .map(v => v <= 0.03928 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4)
+    .reduce((s, v, i) => s + v * [0.2126, 0.7152, 0.0722][i], 0);
+  const behind = e => {
+    for (; e; e = e.parentElement) {
+      const c = parse(getComputedStyle(e).backgroundColor);
+      if (c.length < 4 || c[3] > 0) return c;
+    }
+    return [255, 255, 255];
+  };
+  const ratio = (a, b) => (Math.max(a, b) + 0.05) / (Math.min(a, b) + 0.05);
+  const texts = [...document.querySelectorAll('h1,h2,p,dt,dd span,td,th,figcaption,a,code,.status')];
+  return texts.filter(e => ratio(lum(parse(getComputedStyle(e).color)), lum(behind(e))) < 4.5)
+    .map(e => e.tagName + ' ' + e.className + ': ' + e.textContent.slice(0, 40));
+}"""
