@@ -64,8 +64,8 @@ def exposure(run: Run) -> tuple[float, float]:
 
 
 def next_run(S: int, eta: float, L: float) -> str:
-    """Sentence that names a run by S, eta and the updates that reach L."""
-    updates = round_up(L / eta)
+    """Sentence that names a run by S, eta and the updates that reach L, at least two synchronizations."""
+    updates = max(round_up(L / eta), 2 * S)
     return f"Next run: S = {S}, eta = {eta:.3g}, {updates} updates (L = {updates * eta:.3g})."
 
 

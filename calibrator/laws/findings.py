@@ -10,8 +10,10 @@ from calibrator.laws.evidence import FEW_EVENTS, LONGER, Evidence, exposure, nex
 from calibrator.laws.identify import settled
 from calibrator.laws.posterior import interval, log_eta_max
 from calibrator.laws.solve import Solution
-from calibrator.laws.types import BoundaryFit, BudgetFit, Estimate, EtaMax, Finding, StratumFit
+from calibrator.laws.types import BoundaryFit, BudgetFit, Estimate, EtaMax, Finding, Identifiable, StratumFit
 
+BLURRED = 0.8
+"""sigma_C, in log eta, from which the boundary is called blurred; its prior exceeds that once in twenty."""
 DECIDED = 0.9
 """Posterior weight from which one boundary is said to be preferred."""
 
@@ -34,11 +36,11 @@ def about_runs(seen: Evidence) -> list[Finding]:
     return said
 
 
-def about_budget(seen: Evidence, budget: BudgetFit, ceiling_deaths: int) -> list[Finding]:
-    """Law (ii): its two exponents, deaths near the ceiling, few events, survivors that were not tested."""
+def about_budget(seen: Evidence, budget: BudgetFit, known: Identifiable) -> list[Finding]:
+    """Law (ii): its two exponents, onsets too coarse, few events, survivors that were not tested."""
     said = [*_beta(seen, budget), *_gamma(seen, budget)]
-    if ceiling_deaths:
-        said.append(_near_ceiling(budget, ceiling_deaths))
+    if not known.B:
+        said.append(_budget_open(seen, budget))
     if len(seen.events) < FEW_EVENTS:
         said.append(
             _finding(
@@ -66,13 +68,28 @@ def about_boundary(seen: Evidence, fit: StratumFit) -> list[Finding]:
         return [_one_sync_interval(seen, fit, fit.budget)]
     if len(seen.rates) == 1:
         return [_one_learning_rate(seen, fit.budget)]
-    said = [_which_boundary(seen, fit.boundary)]
+    said = [*_which_boundary(seen, fit.boundary), *_blurred(fit.boundary)]
     alpha = fit.boundary.models["power"].alpha
     if alpha is not None and not _contains(alpha, 1.0):
         said.append(_alpha_not_one(fit.boundary, alpha))
-    if not fit.identifiable.alpha and alpha is not None:
-        said.append(_alpha_open(seen, fit, fit.budget, alpha))
+    if not (fit.identifiable.alpha and (fit.identifiable.C or fit.boundary.chosen == "constant")):
+        said.append(_slope_open(seen, fit, fit.boundary, fit.budget))
     return said
+
+
+def near_ceiling(budget: BudgetFit, count: int) -> list[Finding]:
+    """Deaths that gradient noise alone explains, and B without their onsets."""
+    if not count:
+        return []
+    start = (
+        f"Under the ceiling boundary {count} collapse(s) lie above eta_0, where gradient noise kills even at "
+        f"S = 1; "
+    )
+    other = budget.B_without_ceiling_deaths
+    if other is None:
+        return [_finding("ceiling_deaths", start + "too few others are left to give B without them.")]
+    text = f"{start}without their onsets B is {_range(other)} instead of {_range(budget.B)}."
+    return [_finding("ceiling_deaths", text)]
 
 
 def prior_width(seen: Evidence, headline: Solution, wide: Solution) -> Finding:
@@ -130,51 +147,67 @@ def _gamma(seen: Evidence, budget: BudgetFit) -> list[Finding]:
     ]
 
 
-def _near_ceiling(budget: BudgetFit, count: int) -> Finding:
-    start = f"{count} collapse(s) lie above eta_0, where gradient noise kills even at S = 1; "
-    other = budget.B_without_ceiling_deaths
-    if other is None:
-        return _finding("ceiling_deaths", start + "too few others are left to give B without them.")
+def _budget_open(seen: Evidence, budget: BudgetFit) -> Finding:
+    first = min(seen.events, key=exposure)
     return _finding(
-        "ceiling_deaths",
-        f"{start}without their onsets B is {_range(other)} instead of {_range(budget.B)}.",
+        "budget_not_identified",
+        f"The onsets are too coarse to narrow B ({_range(budget.B)}): they are known to within one "
+        f"synchronization, and S eta is not small against B. "
+        f"{next_run(1, first.learning_rate, settled(budget))}",
     )
 
 
-def _which_boundary(seen: Evidence, boundary: BoundaryFit) -> Finding:
+def _which_boundary(seen: Evidence, boundary: BoundaryFit) -> list[Finding]:
     weights = {name: model.weight for name, model in boundary.models.items()}
+    said = []
     listed = ", ".join(f"{name} {weight:.2f}" for name, weight in weights.items())
     if boundary.chosen == "constant":
-        return _finding(
-            "staleness_does_not_matter",
-            f"Between S_eff = {min(seen.intervals)} and {max(seen.intervals)} a constant boundary describes "
-            f"the runs best (posterior weights: {listed}); nothing follows for larger S.",
+        said.append(
+            _finding(
+                "staleness_does_not_matter",
+                f"Between S_eff = {min(seen.intervals)} and {max(seen.intervals)} a constant boundary "
+                f"describes the runs best (posterior weights: {listed}); nothing follows for larger S.",
+            )
         )
     if weights[boundary.chosen] < DECIDED:
-        return _finding(
-            "boundary_undecided",
-            f"The runs do not tell the boundaries apart (posterior weights: {listed}); advice averages.",
-        )
-    return _finding("boundary_decided", f"Posterior weights of the boundaries: {listed}.")
+        text = f"The runs do not tell the boundaries apart (posterior weights: {listed}); advice averages."
+        return [*said, _finding("boundary_undecided", text)]
+    return [*said, _finding("boundary_decided", f"Posterior weights of the boundaries: {listed}.")]
 
 
 def _alpha_not_one(boundary: BoundaryFit, alpha: Estimate) -> Finding:
     text = f"alpha = 1 is rejected for the power law: {_range(alpha)}."
     if boundary.chosen == "ceiling":
         text += (
-            " The ceiling describes the runs better: beyond eta_0 its boundary falls as 1/S, and the power "
-            "law's smaller alpha averages over the bend."
+            f" The ceiling has more weight ({boundary.models['ceiling'].weight:.2f}): beyond eta_0 it falls "
+            f"as 1/S, and the power law's smaller alpha averages over the bend."
         )
     return _finding("alpha_not_one", text)
 
 
-def _alpha_open(seen: Evidence, fit: StratumFit, budget: BudgetFit, alpha: Estimate) -> Finding:
+def _blurred(boundary: BoundaryFit) -> list[Finding]:
+    sigma = boundary.models[boundary.chosen].sigma
+    if sigma.estimate < BLURRED:
+        return []
+    return [
+        _finding(
+            "boundary_blurred",
+            f"Whether a run collapses follows S and eta only loosely: the boundary differs between runs by a "
+            f"factor of {math.exp(sigma.estimate):.2g} (one standard deviation). Repeat runs with other "
+            f"seeds, and look for a setting that differs between them.",
+        )
+    ]
+
+
+def _slope_open(seen: Evidence, fit: StratumFit, boundary: BoundaryFit, budget: BudgetFit) -> Finding:
     S = LONGER * max(run.sync_interval for run in seen.used)
-    eta = fit.eta_max[-1].eta_max.estimate
+    open_ = [name for name in ("C", "alpha") if not getattr(fit.identifiable, name)]
+    values = {"C": boundary.models[boundary.chosen].C, "alpha": boundary.models["power"].alpha}
+    listed = " and ".join(f"{name} ({_range(e)})" for name in open_ if (e := values[name]) is not None)
     return _finding(
-        "alpha_not_identified",
-        f"The runs hardly narrow alpha ({_range(alpha)}): extrapolation in S is the prior's. "
-        f"{next_run(S, eta, settled(budget))}",
+        "slope_not_identified",
+        f"The runs hardly narrow {listed}: larger S rests on the priors. "
+        f"{next_run(S, fit.eta_max[-1].eta_max.estimate, settled(budget))}",
     )
 
 

@@ -108,17 +108,20 @@ def _solved(summary: StratumFit, runs: tuple[Run, ...], seen: Evidence) -> Fitte
     at = scales(observations)
     naive = logistic_boundary(runs)
     headline = solve(observations, at, first_starts(observations, at, naive))
-    budget, near = _budget(observations, at, headline)
+    budget = _budget(observations, at, headline)
+    known = identifiable(seen, headline)
     refused = refusal(seen, budget)
-    summary = _updated(
-        summary, budget=budget, naive=naive_model(naive), identifiable=identifiable(seen, headline)
-    )
-    said = [*summary.findings, *refused, *findings.about_budget(seen, budget, near)]
+    said = [*summary.findings, *refused, *findings.about_budget(seen, budget, known)]
+    summary = _updated(summary, budget=budget, naive=naive_model(naive), identifiable=known)
     if refused:
-        known = summary.identifiable.model_copy(update={"C": False, "alpha": False})
+        known = known.model_copy(update={"C": False, "alpha": False})
         return FittedStratum(_updated(summary, identifiable=known, findings=said), None, runs)
     summary = _updated(summary, boundary=_boundary(headline), eta_max=_rows(seen, headline))
     said += findings.about_boundary(seen, summary)
+    if len(seen.intervals) > 1:  # with a single interval, ceiling and staleness look the same
+        budget, near = _near_ceiling(observations, at, headline, budget)
+        summary = _updated(summary, budget=budget)
+        said += findings.near_ceiling(budget, near)
     said += _sensitivities(runs, seen, observations, at, headline)
     return FittedStratum(_updated(summary, findings=said), resample(headline), runs)
 
@@ -127,40 +130,38 @@ def _updated(summary: StratumFit, **values: object) -> StratumFit:
     return summary.model_copy(update=values)
 
 
-def _budget(observations: Observations, at: Scales, headline: Solution) -> tuple[BudgetFit, int]:
-    """Law (ii), and how many events lie near the ceiling."""
+def _budget(observations: Observations, at: Scales, headline: Solution) -> BudgetFit:
+    """Law (ii): B and its spread at gamma = 0, beta = 1, and the two exponents when both are free."""
     free = solve(observations, at, extended_starts(headline), extended=True, most_points=2 * FEW_POINTS)
-    without, near = _without_ceiling_deaths(observations, at, headline)
     draws, weight = headline.pooled
-    fit = BudgetFit(
+    return BudgetFit(
         B=_exp(draws.log_B, weight),
         beta=interval(free.beta[free.chosen], weights=free.weights[free.chosen]),
         gamma=interval(free.gamma[free.chosen], weights=free.weights[free.chosen]),
         sigma=interval(draws.sigma_B, weights=weight),
-        B_without_ceiling_deaths=without,
     )
-    return fit, near
 
 
-def _without_ceiling_deaths(
-    observations: Observations, at: Scales, headline: Solution
-) -> tuple[Estimate | None, int]:
-    """B without the timing of deaths that gradient noise alone explains, and how many there are.
+def _near_ceiling(
+    observations: Observations, at: Scales, headline: Solution, budget: BudgetFit
+) -> tuple[BudgetFit, int]:
+    """Add B without the timing of deaths that gradient noise alone explains, and count them.
 
     Such a run is more likely than not prone even at S = 1 under the ceiling boundary. It still counts as
-    dead, only not when. None without such deaths, or when too few others are left.
+    dead, only not when. Nothing is added without such deaths, or when too few others are left.
     """
     events = observations.events
     if headline.share[CEILING] < CEILING_SHARE:
-        return None, 0
+        return budget, 0
     on_policy = prone_probability(headline.draws[CEILING], np.ones(events.S.size), np.exp(events.log_eta))
     near = on_policy @ headline.weights[CEILING] > 0.5
     count = int(events.count[near].sum())
     if count == 0 or events.count.sum() - count < MIN_EVENTS:
-        return None, count
+        return budget, count
     start = {CEILING: headline.modes[CEILING]}
     rest = solve(untimed(observations, near), at, start, most_points=FEW_POINTS)
-    return _exp(rest.draws[CEILING].log_B, rest.weights[CEILING]), count
+    without = _exp(rest.draws[CEILING].log_B, rest.weights[CEILING])
+    return budget.model_copy(update={"B_without_ceiling_deaths": without}), count
 
 
 def _sensitivities(

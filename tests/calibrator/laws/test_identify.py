@@ -148,6 +148,41 @@ def test_prior_width_is_always_varied(study: list[Run]) -> None:
     assert "twice as wide" in _sentence(stratum, "prior_width_sensitivity")
 
 
+def test_onsets_that_are_too_coarse_are_said(study: list[Run]) -> None:
+    coarse = [
+        run.model_copy(update={"cumulative_lr_onset_low": 0.0, "cumulative_lr_onset_high": 10.0})
+        if run.verdict.is_event
+        else run.model_copy(update={"cumulative_lr": 10.0})
+        for run in study
+    ]
+    (stratum,) = fit_runs(coarse)
+    assert not stratum.summary.identifiable.B
+    assert "Next run: S = 1" in _sentence(stratum, "budget_not_identified")
+
+
+def test_runs_that_follow_nothing_are_said(study: list[Run]) -> None:
+    """Outcomes dealt out regardless of S and eta, over a range of rates of 1000."""
+    dealt = [
+        run.model_copy(
+            update={
+                "learning_rate": 1e-3 * 1000 ** (k / len(study)),
+                "verdict": Verdict.COLLAPSED if k % 2 else Verdict.STABLE,
+                "cumulative_lr": 0.3,
+                "cumulative_lr_onset_low": 0.02,
+                "cumulative_lr_onset_high": 0.04,
+            }
+        )
+        for k, run in enumerate(study)
+    ]
+    assert "only loosely" in _sentence(fit_runs(dealt)[0], "boundary_blurred")
+
+
+def test_too_narrow_a_range_of_staleness_is_said(simulate) -> None:  # type: ignore[no-untyped-def]
+    (stratum,) = fit_runs(simulate(3, POWER, intervals=(16, 20), rates=(4e-4, 1.6e-3), repeats=2, **PLACE))
+    assert not stratum.summary.identifiable.alpha
+    assert "Next run: S = 80" in _sentence(stratum, "slope_not_identified")
+
+
 def test_budget_laws_are_rejected_where_they_are_wrong(simulate) -> None:  # type: ignore[no-untyped-def]
     """Onset at L proportional to S and to sqrt(eta): neither gamma = 0 nor beta = 1 holds."""
     runs = simulate(4, POWER, intervals=(4, 8, 16, 32), repeats=3, **PLACE)
