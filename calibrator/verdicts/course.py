@@ -41,7 +41,8 @@ class Decline:
 
 
 def decline_of(levels: Levels) -> Decline | None:
-    """Compare the last block with the best one before it; None when there are too few versions for blocks."""
+    """Compare the last block with the best one before it; None when it is no lower, or with too few
+    versions."""
     edges = _edges(levels)
     if edges is None:
         return None
@@ -50,6 +51,8 @@ def decline_of(levels: Levels) -> Decline | None:
     # A run that has come back by its very end has not declined.
     last = max(float(means[-1]), float(np.mean(tail)) - rule.SIGMAS * levels.noise / tail.size**0.5)
     best = float(np.max(means[:-1]))
+    if last >= best:
+        return None
     peak = int(np.argmax(means >= best - 0.25 * (best - last)))
     after = means[peak:]
     high = int(np.flatnonzero(means >= 0.5 * (best + last))[-1])
@@ -85,13 +88,17 @@ def at_floor(levels: Levels) -> bool:
 
 
 def reward_moved(levels: Levels) -> bool:
-    """Whether any lasting level differs from the first by more than sampling noise."""
+    """Whether the lasting levels differ by more than sampling noise (chi-squared, at the level of SIGMAS)."""
     edges = _edges(levels)
     if edges is None:
         spread = levels.level.max() - levels.level.min() if levels.size else 0.0
         return bool(spread > rule.SIGMAS * 2.0**0.5 * max(levels.noise, 1e-9))
     means, noise = _means(levels, edges), max(_block_noise(levels, edges), 1e-9)
-    return bool(np.max(np.abs(means - means[0])) > rule.SIGMAS * 2.0**0.5 * noise)
+    degrees = means.size - 1
+    # Wilson and Hilferty's cube root: no scipy for one quantile.
+    spread = 2.0 / (9.0 * degrees)
+    limit = degrees * (1.0 - spread + rule.SIGMAS * spread**0.5) ** 3
+    return bool(np.sum((means - means.mean()) ** 2) > limit * noise**2)
 
 
 def policy_moved(curve: Curve) -> bool:

@@ -18,6 +18,9 @@ class Fall:
     """Index of the last good entry of the track."""
     first: int
     """Index of the first fallen entry after it."""
+    before: float
+    """Median lost fraction over the updates that lead up to `good`: how far below its best the run usually
+    is."""
     depth: float
     """Median lost fraction from there on."""
     last_depth: float
@@ -53,7 +56,7 @@ class Dip:
     depth: float
 
 
-def last_fall(track: Track) -> Fall | None:
+def last_fall(track: Track, sync_interval: int) -> Fall | None:
     """The fall that the track ends in, None when it does not end in one."""
     good = np.flatnonzero(track.lost <= rule.RECOVERED)
     if not good.size:
@@ -64,10 +67,12 @@ def last_fall(track: Track) -> Fall | None:
         return None
     first = int(bad[0])
     tail = track.lost[first:]
+    lead_up = track.version[: good[-1] + 1] >= track.version[good[-1]] - _partial_updates(sync_interval)
     quarter = max(1, tail.size // 4)
     return Fall(
         good=int(good[-1]),
         first=first,
+        before=float(np.median(track.lost[: good[-1] + 1][lead_up])),
         depth=float(np.median(tail)),
         last_depth=float(np.mean(tail[-quarter:])),
         versions=int(np.unique(track.version[first:]).size),
@@ -79,15 +84,17 @@ def last_fall(track: Track) -> Fall | None:
 
 
 def dips(track: Track) -> list[Dip]:
-    """Every fall that was recovered from, in order."""
+    """Every fall that was recovered from, in order. One observation below a good one of the same version is
+    none."""
     found: list[Dip] = []
     start: int | None = None
     for index, lost in enumerate(track.lost):
         if lost >= rule.FALLEN and start is None:
             start = index
         elif lost <= rule.RECOVERED and start is not None:
-            depth = float(np.max(track.lost[start:index]))
-            found.append(Dip(float(track.version[start]), float(track.version[index]), depth))
+            low, high = float(track.version[start]), float(track.version[index])
+            if high > low:
+                found.append(Dip(low, high, float(np.max(track.lost[start:index]))))
             start = None
     return found
 
@@ -97,9 +104,9 @@ def confirmed(fall: Fall, sync_interval: int) -> bool:
     if fall.dry:
         return True
     if fall.deep:
-        needed = max(rule.DEEP_UPDATES, rule.DEEP_SYNCS * sync_interval)
+        needed = float(max(rule.DEEP_UPDATES, rule.DEEP_SYNCS * sync_interval))
     else:
-        needed = max(rule.PARTIAL_UPDATES, rule.PARTIAL_SYNCS * sync_interval)
+        needed = _partial_updates(sync_interval)
     return fallen(fall) and fall.versions >= rule.PERSIST_VERSIONS and fall.updates >= needed
 
 
@@ -118,8 +125,22 @@ def certain(fall: Fall, track: Track, sync_interval: int) -> bool:
 
 
 def fallen(fall: Fall) -> bool:
-    """Whether most of the stretch, and its end, lie below half of the range."""
-    return min(fall.depth, fall.last_depth) >= rule.FALLEN
+    """Whether most of the stretch, and its end, lie below half of the range.
+
+    Short of DEEP the range is that below the usual level before the fall: the best level of a run that
+    wanders is a lucky moment, and most of such a run lies far below it.
+    """
+    depth = min(fall.depth, fall.last_depth)
+    return fall.deep or depth - fall.before >= rule.FALLEN * (1.0 - fall.before)
+
+
+def too_young(fall: Fall, sync_interval: int) -> bool:
+    """Whether any fall of this age could still be a dip."""
+    return fall.updates < _partial_updates(sync_interval)
+
+
+def _partial_updates(sync_interval: int) -> float:
+    return max(rule.PARTIAL_UPDATES, rule.PARTIAL_SYNCS * sync_interval)
 
 
 def is_cliff(fall: Fall, updates: int, sync_interval: int) -> bool:

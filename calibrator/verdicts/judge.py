@@ -65,11 +65,13 @@ def _accounts(curve: Curve, settings: JudgeSettings) -> list[_Account]:
         probes = levels_of(_finite(curve.probes), settings.reward_floor)
         track = track_of_run(rewards, probes)
         levels = (rewards, probes)
-    accounts = [_Account("reward", levels, track, falls.last_fall(track))]
+    accounts = [_Account("reward", levels, track, falls.last_fall(track, settings.sync_interval))]
     for series in curve.others:
         further = levels_of(_finite(series), _other_floor(series, settings))
         track = track_of(further, probe=False)
-        accounts.append(_Account(series.name, (further,), track, falls.last_fall(track)))
+        accounts.append(
+            _Account(series.name, (further,), track, falls.last_fall(track, settings.sync_interval))
+        )
     return accounts
 
 
@@ -194,6 +196,8 @@ def _untrained(curve: Curve, accounts: list[_Account], settings: JudgeSettings) 
 
 def _degraded(accounts: list[_Account], settings: JudgeSettings) -> _Quiet | None:
     for account in accounts:
+        if account.fall and falls.too_young(account.fall, settings.sync_interval):
+            continue
         for levels in account.levels:
             decline = course.decline_of(levels)
             if decline is not None and course.has_declined(decline, settings.sync_interval):

@@ -13,6 +13,10 @@ from calibrator.verdicts.types import Evidence
 
 ABSOLUTE = {"grad_cosine": rule.COSINE_ALARM}
 """Witnesses with an alarm level of their own; all others are compared with their own early level."""
+MAX_LEAD_UPDATES, MAX_LEAD_SYNCS = 100, 10
+"""What left its early level longer before the fall than this is the course of learning, not a warning."""
+NO_WARNING = frozenset({"signal"})
+"""The share of groups with signal falls when the task is solved."""
 EARLY_SHARE = 0.25
 WINDOW_ROWS = 5
 
@@ -20,9 +24,11 @@ WINDOW_ROWS = 5
 def early_warnings(curve: Curve, onset: float, sync_interval: int) -> list[Evidence]:
     """One entry for each witness that left its early level before version `onset` and did not come back."""
     found = []
-    for name, values in sorted(curve.witnesses.items()):
+    longest = max(MAX_LEAD_UPDATES, MAX_LEAD_SYNCS * sync_interval)
+    for name in sorted(curve.witnesses.keys() - NO_WARNING):
+        values = curve.witnesses[name]
         alarm = alarm_update(name, values, int(onset), sync_interval)
-        if alarm is not None:
+        if alarm is not None and onset - alarm <= longest:
             lead = onset - alarm
             sentence = (
                 f"{_words(name, values, alarm)} from update {alarm} on, {lead:g} updates before the fall."
