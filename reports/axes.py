@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from calibrator.verdicts.types import Verdict
 from reports.palette import MARKS
@@ -15,12 +15,11 @@ if TYPE_CHECKING:
     from matplotlib.axis import Axis
     from matplotlib.figure import Figure
 
-PANEL_WIDTH, PANEL_HEIGHT = 5.3, 3.9
+PANEL_WIDTH, PANEL_HEIGHT = 5.3, 4.4
 """Inches; 72 units of the SVG each."""
 COLUMNS = 2
 MOST_TICKS = 7
 LONGEST_TITLE = 60
-Place = Literal["lower left", "upper right"]
 STYLE: dict[Any, Any] = {
     "font.family": "DejaVu Sans",
     "font.size": 10.5,
@@ -44,10 +43,13 @@ STYLE: dict[Any, Any] = {
     "ytick.color": INK,
     "xtick.labelsize": 9.5,
     "ytick.labelsize": 9.5,
-    "legend.fontsize": 8.5,
+    "legend.fontsize": 9,
     "legend.frameon": False,
     "legend.handlelength": 1.4,
     "legend.labelspacing": 0.35,
+    "legend.columnspacing": 1.6,
+    "legend.handletextpad": 0.6,
+    "legend.borderaxespad": 0.0,
     "path.simplify": True,
 }
 
@@ -135,9 +137,10 @@ def scatter(panel: Axes, x: Sequence[float], y: Sequence[float], verdict: Verdic
     )
 
 
-def legend(panel: Axes, place: Place) -> None:
+def legend(panel: Axes) -> None:
+    """Below the panel, where it hides no data."""
     if panel.get_legend_handles_labels()[1]:
-        panel.legend(loc=place)
+        panel.legend(loc="upper left", bbox_to_anchor=(-0.02, -0.17), ncols=3)
 
 
 def line_key(panel: Axes, verdict: Verdict) -> None:

@@ -104,7 +104,7 @@ def _phase(panel: Axes, view: StudyView, key: StratumKey) -> None:
     _draw_star(panel, view, key)
     ax_tools.interval_ticks(panel, [r.run.effective_interval for r in view.runs])
     ax_tools.log_y(panel, *ax_tools.limits([r.run.learning_rate for r in view.runs], 1.7), rate)
-    ax_tools.legend(panel, "lower left")
+    ax_tools.legend(panel)
 
 
 def _dodged(runs: list[RunView], star: tuple[int, float] | None) -> dict[int, float]:
@@ -169,7 +169,7 @@ def _budget(panel: Axes, view: StudyView, key: StratumKey) -> None:
     _draw_onsets(panel, events, bottom)
     if not events:
         ax_tools.note(panel, "no run died")
-    ax_tools.legend(panel, "upper right")
+    ax_tools.legend(panel)
 
 
 def _onset_limits(runs: list[RunView]) -> tuple[float, float]:
@@ -186,7 +186,7 @@ def _draw_onsets(panel: Axes, events: list[RunView], bottom: float) -> None:
         x = [places[id(r)] for r in runs]
         low = [max(r.verdict.onset_updates[0], bottom) for r in runs if r.verdict.onset_updates]
         high = [r.verdict.onset_updates[1] for r in runs if r.verdict.onset_updates]
-        panel.vlines(x, low, high, color=mark.light, linewidth=2.2, alpha=0.85)
+        panel.vlines(x, low, high, color=mark.light, linewidth=2.2, alpha=min(0.85, 25 / len(events)))
         ax_tools.scatter(panel, x, high, verdict, size=26)
     if len(events) <= LABELLED_EVENTS:
         for row in events:
@@ -236,7 +236,7 @@ def _rewards(panel: Axes, view: StudyView, key: StratumKey) -> None:
             _draw_curve(panel, row, verdict, points, alpha)
         ax_tools.line_key(panel, verdict)
     _draw_budget_mark(panel, view, key)
-    ax_tools.legend(panel, "lower left")
+    ax_tools.legend(panel)
 
 
 def _draw_curve(panel: Axes, row: RunView, verdict: Verdict, points: int, alpha: float) -> None:
@@ -281,6 +281,6 @@ def _draw_budget_mark(panel: Axes, view: StudyView, key: StratumKey) -> None:
 
 def _lr_limits(view: StudyView) -> tuple[float, float]:
     totals = [r.run.cumulative_lr for r in view.runs if r.run.cumulative_lr > 0]
-    first = [r.run.learning_rate * r.run.effective_interval for r in view.runs if r.curve is not None]
+    first = [r.run.learning_rate * r.run.effective_interval for r in view.runs if r.run.learning_rate > 0]
     top = max(totals, default=1.0)
-    return max(min(first, default=top / 1e3), top / 1e3), top * 1.15
+    return min(max(min(first, default=0.0), top / 1e3), top / 10), top * 1.15

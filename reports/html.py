@@ -68,6 +68,8 @@ def _prose(text: str) -> Markup:
 
 
 def _symbol(text: str) -> Markup:
+    if text not in SYMBOLS and len(text) > 1:
+        return escape(visible(text))
     letter, sub = SYMBOLS.get(text, (text, ""))
     below = Markup("<sub>{}</sub>").format(sub) if sub else Markup("")
     return Markup("<i>{}</i>{}").format(visible(letter), below)

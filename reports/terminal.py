@@ -58,7 +58,9 @@ def _print_all(view: StudyView, console: Console) -> None:
 def _print_card(card: Card, console: Console) -> None:
     console.print()
     console.print(_text(card.title.upper(), "bold cyan"))
-    for block in card.blocks:
+    for number, block in enumerate(card.blocks):
+        if number and isinstance(block, Table):
+            console.print()
         rendered = _render(block, console.width >= WIDE)
         if rendered is not None:
             width = None if isinstance(block, Table) else PROSE
@@ -98,7 +100,7 @@ def _(block: Settings, wide: bool) -> RenderableType:
             _text(item.value, "bold green"),
             _text(item.origin, "dim"),
         )
-        why = _text(f"{item.name}. {item.why}")
+        why = _text(f"{item.name[:1].upper()}{item.name[1:]}. {item.why}")
         if wide:
             grid.add_row(symbol, value, origin, why)
         else:
@@ -141,7 +143,7 @@ def _(block: Table, wide: bool) -> RenderableType:
     for number, row in enumerate(block.rows):
         style = "bold" if number in block.marked else ""
         table.add_row(*(_cell(row[i], block.columns[i]) for i in shown), style=style)
-    return Padding(Group(_text(block.caption, "italic"), table), (0, 0, 1, 0))
+    return Group(_text(block.caption, "italic"), table)
 
 
 def _column(column: Column) -> RichColumn:

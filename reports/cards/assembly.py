@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from reports.cards.advice import frontier, group_epsilon, how_sure, next_card, what_to_set
 from reports.cards.blocks import Card, Checks, Paragraph
-from reports.cards.health import finding_checks, health_card
+from reports.cards.health import finding_checks, health_card, severity
 from reports.cards.laws import budget_card, law_tables, naive_card, phase_card, rewards_card
 from reports.cards.origins import origins_card
 from reports.cards.runs import by_verdict_card, cost_card, files_card, manifest_card, runs_card
@@ -47,7 +47,7 @@ def terminal_cards(view: StudyView) -> tuple[Card, ...]:
 
 def findings_card(view: StudyView) -> Card:
     """The findings alone, without the checks that pass."""
-    checks = finding_checks(view)
+    checks = sorted(finding_checks(view), key=severity)
     if not checks:
         return Card("findings", "Findings", (Paragraph("None."),))
     return Card("findings", "Findings", (Checks(tuple(checks)),))

@@ -37,7 +37,7 @@ def all_checks(view: StudyView) -> tuple[Check, ...]:
     """Own checks and findings, the worst first."""
     rec = view.recommendation
     own = [*_advice_checks(rec), *_run_checks(view)] if rec is not None else _run_checks(view)
-    return tuple(sorted([*own, *_law_checks(view), *finding_checks(view)], key=_severity))
+    return tuple(sorted([*own, *_law_checks(view), *finding_checks(view)], key=severity))
 
 
 def _uncovered(checks: list[Check], findings: list[Finding]) -> list[Check]:
@@ -45,7 +45,8 @@ def _uncovered(checks: list[Check], findings: list[Finding]) -> list[Check]:
     return [c for c in checks if not COVERED_BY.get(c.code, set()) & said]
 
 
-def _severity(check: Check) -> int:
+def severity(check: Check) -> int:
+    """Order of checks: the worst first."""
     return ("FAIL", "WARN", "NOTE", "PASS").index(check.status)
 
 

@@ -26,10 +26,10 @@ FORMULAS: dict[BoundaryName, str] = {
 }
 _LAW_COLUMNS = (
     Column("boundary"),
-    Column("weight", "number"),
     Column("parameter", "symbol"),
     Column("estimate", "number"),
     Column("90 % interval", "number"),
+    Column("weight", "number"),
     Column("unit", wide_only=True),
 )
 _BUDGET_COLUMNS = (
@@ -79,7 +79,7 @@ def _boundary_rows(fit: BoundaryFit) -> tuple[list[tuple[str, ...]], list[int]]:
             if boundary == fit.chosen:
                 marked.append(len(rows))
             form = form_of(symbol)
-            rows.append((*head, symbol, point(value, form), bounds(value, form), unit))
+            rows.append((head[0], symbol, point(value, form), bounds(value, form), head[1], unit))
             head = ("", "")
     return rows, marked
 

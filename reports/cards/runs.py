@@ -15,7 +15,7 @@ IN_THE_FIT = {
     Verdict.STABLE: "survivor",
     Verdict.COLLAPSED: "event",
     Verdict.DIVERGED: "event",
-    Verdict.DEGRADED: "shown both ways",
+    Verdict.DEGRADED: "survivor, and as a death beside it",
     Verdict.UNTRAINED: "excluded",
     Verdict.INCONCLUSIVE: "excluded",
     Verdict.INTERRUPTED: "survivor",

@@ -9,7 +9,7 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from studies import hostile_study, large_study, refused_study, study
+from studies import hostile_study, large_study, refused_study, study, unknown_rates
 
 from reports.view import StudyView
 
@@ -27,6 +27,11 @@ def refused() -> StudyView:
 @pytest.fixture(scope="session")
 def hostile() -> StudyView:
     return hostile_study()
+
+
+@pytest.fixture(scope="session")
+def unknown() -> StudyView:
+    return unknown_rates()
 
 
 @pytest.fixture(scope="session")

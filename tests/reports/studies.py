@@ -413,3 +413,15 @@ def large_study(runs: int) -> StudyView:
     """Many runs, for size and time."""
     view = study()
     return dataclasses.replace(view, runs=tuple(run_view(i, "gmc", GMC[i % len(GMC)]) for i in range(runs)))
+
+
+def unknown_rates() -> StudyView:
+    """Imported logs that hold no learning rate, and one that cannot be read at all."""
+    view = study()
+
+    def blind(row: RunView) -> RunView:
+        run = row.run.model_copy(update={"learning_rate": math.nan, "cumulative_lr": math.nan})
+        verdict = row.verdict.model_copy(update={"cumulative_lr_at_onset": None, "cumulative_lr_total": None})
+        return dataclasses.replace(row, run=run, verdict=verdict, curve=row.curve if row.trial else None)
+
+    return dataclasses.replace(view, runs=tuple(blind(r) for r in view.runs), cost=None)

@@ -22,7 +22,7 @@ def test_same_bytes_every_time(view: StudyView, figure: FigureName) -> None:
 
 
 @pytest.mark.parametrize("figure", FIGURES)
-@pytest.mark.parametrize("study", ["view", "refused", "hostile"])
+@pytest.mark.parametrize("study", ["view", "refused", "hostile", "unknown"])
 def test_well_formed_and_described(study: str, figure: FigureName, request: pytest.FixtureRequest) -> None:
     view: StudyView = request.getfixturevalue(study)
     for svg in (figure_svg(view, figure), *panel_svgs(view, figure)):

@@ -51,7 +51,7 @@ class Page(HTMLParser):
         self.words.append(data)
 
 
-@pytest.mark.parametrize("study", ["view", "refused", "hostile"])
+@pytest.mark.parametrize("study", ["view", "refused", "hostile", "unknown"])
 def test_well_formed_and_self_contained(study: str, request: pytest.FixtureRequest) -> None:
     text = render_html(request.getfixturevalue(study))
     page = Page(text)

@@ -8,7 +8,7 @@ from rich.console import Console
 from reports.terminal import render_terminal
 from reports.view import StudyView
 
-STUDIES = ["view", "refused", "hostile"]
+STUDIES = ["view", "refused", "hostile", "unknown"]
 
 
 def rendered(view: StudyView, width: int, colour: bool = False) -> str:
