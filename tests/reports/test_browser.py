@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
 from playwright.sync_api import Browser, Page, sync_playwright
-
-from reports.html import render_html
-from reports.view import StudyView
 
 CHROMIUM = shutil.which("chromium")
 FLAGS = [
@@ -44,12 +41,10 @@ def browser() -> Iterator[Browser]:
 
 
 @pytest.fixture(scope="module")
-def files(
-    tmp_path_factory: pytest.TempPathFactory, view: StudyView, refused: StudyView, hostile: StudyView
-) -> Path:
+def files(tmp_path_factory: pytest.TempPathFactory, pages: Mapping[str, str]) -> Path:
     folder = tmp_path_factory.mktemp("reports")
-    for name, study in (("view", view), ("refused", refused), ("hostile", hostile)):
-        (folder / f"{name}.html").write_text(render_html(study), encoding="utf-8")
+    for name in ("view", "refused", "hostile"):
+        (folder / f"{name}.html").write_text(pages[name], encoding="utf-8")
     return folder
 
 

@@ -1,5 +1,6 @@
 import re
 import time
+from collections.abc import Mapping
 from html.parser import HTMLParser
 
 import pytest
@@ -52,8 +53,8 @@ class Page(HTMLParser):
 
 
 @pytest.mark.parametrize("study", ["view", "refused", "hostile", "unknown"])
-def test_well_formed_and_self_contained(study: str, request: pytest.FixtureRequest) -> None:
-    text = render_html(request.getfixturevalue(study))
+def test_well_formed_and_self_contained(study: str, pages: Mapping[str, str]) -> None:
+    text = pages[study]
     page = Page(text)
     assert page.open == []
     assert len(page.ids) == len(set(page.ids))
@@ -63,15 +64,15 @@ def test_well_formed_and_self_contained(study: str, request: pytest.FixtureReque
     assert {link[1:] for link in page.links if link.startswith("#")} <= set(page.ids)
 
 
-def test_cards_in_order(view: StudyView) -> None:
-    text = render_html(view)
+def test_cards_in_order(view: StudyView, pages: Mapping[str, str]) -> None:
+    text = pages["view"]
     places = [text.index(f'<section class="card" id="{c.slug}"') for c in document_cards(view)]
     assert places == sorted(places)
     assert text.count("<svg") == 6
 
 
-def test_hostile_names_are_text(hostile: StudyView) -> None:
-    text = render_html(hostile)
+def test_hostile_names_are_text(pages: Mapping[str, str]) -> None:
+    text = pages["hostile"]
     assert "<script" not in text
     assert "&lt;script&gt;alert(1)&lt;/script&gt;" in text
     assert "\\x1b[31mred" in text
@@ -80,12 +81,12 @@ def test_hostile_names_are_text(hostile: StudyView) -> None:
     assert "<script>alert(1)</script>[red]x[/red]" in "".join(Page(text).words)
 
 
-def test_same_bytes(view: StudyView) -> None:
-    assert render_html(view) == render_html(view)
+def test_same_bytes(view: StudyView, pages: Mapping[str, str]) -> None:
+    assert render_html(view) == pages["view"]
 
 
-def test_says_the_four_numbers(view: StudyView) -> None:
-    words = " ".join("".join(Page(render_html(view)).words).split())
+def test_says_the_four_numbers(pages: Mapping[str, str]) -> None:
+    words = " ".join("".join(Page(pages["view"]).words).split())
     for wanted in ("2.6e-3", "2.1 % [0.4 %, 4.8 %]", "0.402 before, 0.958 and 0.961 after"):
         assert wanted in words
 
