@@ -59,10 +59,14 @@ def load_checkpoint(folder: Path, learner: Learner, *, config: str) -> Progress 
         with safe_open(path, framework="pt", device="cpu") as file:
             progress = Progress(**json.loads(file.metadata()["progress"]))
             if progress.config != config:
-                raise ConfigError(f"{path}: made with another configuration; use another folder, or delete this one")
+                raise ConfigError(
+                    f"{path}: made with another configuration; use another folder, or delete this one"
+                )
             _restore(learner, {name: file.get_tensor(name) for name in file.keys()})  # noqa: SIM118
     except (SafetensorError, KeyError, TypeError, ValueError) as error:
-        raise ConfigError(f"{path} cannot be read back ({error}); delete the file to start this run anew") from error
+        raise ConfigError(
+            f"{path} cannot be read back ({error}); delete the file to start this run anew"
+        ) from error
     return progress
 
 

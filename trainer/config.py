@@ -64,14 +64,14 @@ class TrainerConfig(Config):
     optimizer: OptimizerConfig = OptimizerConfig()
     warmup: Annotated[int, Field(ge=0)] = 10
     """Updates over which the learning rate rises linearly to its constant value."""
-    grad_clip: Annotated[float, Field(gt=0)] | None = 1.0
-    """Largest gradient norm, or null for no clipping."""
+    grad_clip: Annotated[float, Field(ge=0)] = 1.0
+    """Largest gradient norm; 0: no clipping."""
     response_limit: Annotated[int, Field(ge=1)] = 9
     """Largest number of response tokens, the end token included."""
     temperature: Annotated[float, Field(gt=0)] = 1.0
     """Sampling temperature. Ratios are those of the tempered distribution, the one really sampled from."""
     micro_batch_groups: Annotated[int, Field(ge=1)] | None = None
-    """Whole groups per forward and backward pass; null: the whole batch at once."""
+    """Whole groups per forward and backward pass; left out: the whole batch at once."""
     dtype: Literal["float32", "bfloat16"] = "float32"
     """Precision of the forward and backward passes; the optimizer always holds float32 weights."""
 

@@ -11,19 +11,16 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 from scipy.special import ndtri
 
 from calibrator.advice.rules import CREDIBLE, log_eta_at_risk
+from calibrator.laws.fit import design_posterior
 from calibrator.laws.observations import is_event, is_used
 from calibrator.laws.posterior import Floats, Posterior, collapse_probability
 from calibrator.laws.types import Run
 from trainer.config import cumulative_learning_rate
-
-if TYPE_CHECKING:
-    from calibrator.laws.fit import FittedStratum
 
 GRID_RATIO = math.sqrt(2.0)
 """Ratio between neighbouring candidate rates."""
@@ -33,8 +30,6 @@ SPREAD = 0.25
 """Half the distance between an interval's two rates of the first round, as a share of the log range."""
 CYCLES = 3
 """Fewest sync cycles of a run: staleness feeds back only from the second on, and a verdict needs one more."""
-SHORTEST = 48
-"""Fewest updates of a run: enough for a baseline and for a drop that persists."""
 MAX_DRAWS = 1000
 """Draws that the expectations use, taken at even strides."""
 MAX_BRANCHES = 64
@@ -67,8 +62,10 @@ class DesignSpace:
     """Most updates of a run of the sweep."""
     warmup: int = 0
     risk: float = 0.05
-    window: int = 16
-    """Updates that pass between an onset and the verdict that ends the run; for expected cost only."""
+    window: int = 24
+    """Updates between an onset and the verdict that ends the run."""
+    shortest: int = 64
+    """Fewest updates of a run: enough for a baseline and for a drop that persists."""
 
     def seed(self, position: int) -> int:
         """Seed of the trial at this position of the stratum; never twice the same."""
@@ -98,29 +95,31 @@ def first_round(space: DesignSpace, *, rates_per_interval: int = 2) -> list[Prop
 
 
 def next_round(
-    fitted: FittedStratum | None,
     runs_so_far: Sequence[Run],
     space: DesignSpace,
     *,
     round_size: int,
-    interval_weights: Mapping[int, float] | None = None,
+    seconds_per_update: Mapping[int, float] | None = None,
     updates_left: int | None = None,
 ) -> list[ProposedRun]:
     """The `round_size` runs that are expected to narrow the advice most per update; fewer when none fits.
 
-    `runs_so_far` are all runs of this stratum, in any order: their number gives the seeds. Without a
-    posterior the rates are bracketed from the bare verdicts: fourfold up while everything survives, fourfold
-    down while everything dies, else the middle of the gap. `interval_weights` says how much each S matters
-    (equal by default, see `recommendable`). Runs are proposed only while their full lengths fit into
-    `updates_left`.
+    `runs_so_far` are all runs of this stratum, in any order: their number gives the seeds. While only one
+    kind of outcome was seen the rates are bracketed from the bare verdicts: fourfold up while everything
+    survives, fourfold down while everything dies. `seconds_per_update` of each swept S says which of them
+    could be recommended (see `recommendable`); without it all count the same. Runs are proposed only while
+    their full lengths fit into `updates_left`.
     """
-    posterior = None if fitted is None else fitted.posterior
+    kinds = {is_event(run) for run in runs_so_far if is_used(run)}
+    posterior = design_posterior(runs_so_far) if len(kinds) == 2 else None
     target = target_cumulative_lr(posterior, runs_so_far, space)
     if posterior is None:
         pairs = _bracketing(runs_so_far, space, round_size)
         reason = "narrows the gap between stable and collapsed runs"
     else:
-        weights = interval_weights or dict.fromkeys(space.sync_intervals, 1.0)
+        weights = dict.fromkeys(space.sync_intervals, 1.0)
+        if seconds_per_update is not None:
+            weights = recommendable(posterior, seconds_per_update, risk=space.risk)
         pairs = _most_telling(
             posterior, runs_so_far, space, target=target, weights=weights, round_size=round_size
         )
@@ -134,15 +133,22 @@ def next_round(
 
 
 def run_length(
-    eta: float, sync_interval: int, *, target_cumulative_lr: float, horizon: int, warmup: int
+    eta: float,
+    sync_interval: int,
+    *,
+    target_cumulative_lr: float,
+    horizon: int,
+    warmup: int,
+    window: int = 0,
+    shortest: int = 1,
 ) -> int:
     """Updates until L reaches the target: equal cumulative LR, not equal updates, makes runs comparable.
 
-    Whole sync cycles, at least three of them and 48 updates, at most `horizon` updates.
+    `window` updates are added so that an onset just before the target is still noticed. Whole sync cycles, at
+    least three of them and `shortest` updates, at most `horizon` updates.
     """
     late = warmup - cumulative_learning_rate(warmup, peak=1.0, warmup=warmup)
-    least = max(CYCLES * sync_interval, SHORTEST)
-    wanted = max(target_cumulative_lr / eta + late, least)
+    wanted = max(target_cumulative_lr / eta + late + window, CYCLES * sync_interval, shortest)
     return min(math.ceil(wanted / sync_interval - 1e-9) * sync_interval, horizon)
 
 
@@ -155,7 +161,7 @@ def target_cumulative_lr(posterior: Posterior | None, runs: Iterable[Run], space
     """
     low, high = space.learning_rates
     middle = math.sqrt(low * high)
-    start = cumulative_learning_rate(space.longest, peak=middle, warmup=space.warmup)
+    start = cumulative_learning_rate(space.longest - space.window, peak=middle, warmup=space.warmup)
     if posterior is not None:
         reach = posterior.log_B + posterior.sigma_B * ndtri(CREDIBLE)
         return float(np.exp(np.quantile(reach, 0.75)))
@@ -233,10 +239,21 @@ def _proposed(
     space: DesignSpace, pair: tuple[int, float], position: int, *, target: float, reason: str
 ) -> ProposedRun:
     interval, rate = pair
-    updates = run_length(
-        rate, interval, target_cumulative_lr=target, horizon=space.longest, warmup=space.warmup
-    )
+    updates = _length(space, pair, target)
     return ProposedRun(space.estimator, interval, rate, space.seed(position), updates, reason)
+
+
+def _length(space: DesignSpace, pair: tuple[int, float], target: float) -> int:
+    interval, rate = pair
+    return run_length(
+        rate,
+        interval,
+        target_cumulative_lr=target,
+        horizon=space.longest,
+        warmup=space.warmup,
+        window=space.window,
+        shortest=space.shortest,
+    )
 
 
 def _bracketing(runs: Sequence[Run], space: DesignSpace, round_size: int) -> list[tuple[int, float]]:
@@ -294,10 +311,9 @@ def _outcomes(
     chance = np.empty((len(pairs), len(draws.log_B)))
     cost = np.empty(len(pairs))
     for k, (interval, rate) in enumerate(pairs):
-        updates = run_length(
-            rate, interval, target_cumulative_lr=target, horizon=space.longest, warmup=space.warmup
-        )
-        reached = cumulative_learning_rate(updates, peak=rate, warmup=space.warmup)
+        updates = _length(space, (interval, rate), target)
+        noticed = max(updates - space.window, 0)
+        reached = cumulative_learning_rate(noticed, peak=rate, warmup=space.warmup)
         chance[k] = collapse_probability(draws, interval, rate, reached)
         ended = min(updates, budget / rate + space.warmup / 2 + interval + space.window)
         mean = float(np.mean(chance[k]))

@@ -22,10 +22,18 @@ class HfEngine:
     """Holds its own copy of the weights, so that the learner may move on while it samples."""
 
     def __init__(
-        self, policy: Policy, *, response_limit: int, temperature: float, dtype: str, share_weights: bool = False
+        self,
+        policy: Policy,
+        *,
+        response_limit: int,
+        temperature: float,
+        dtype: str,
+        share_weights: bool = False,
     ) -> None:
         """`share_weights` samples from the learner's own weights, for probes, instead of from a copy."""
-        self._model = policy.model if share_weights else copy.deepcopy(policy.model).requires_grad_(requires_grad=False)
+        self._model = (
+            policy.model if share_weights else copy.deepcopy(policy.model).requires_grad_(requires_grad=False)
+        )
         self._policy = policy
         self._limit = response_limit
         self._temperature = temperature
@@ -57,21 +65,28 @@ class HfEngine:
         encoded = self._policy.tokenizer(list(prompts), add_special_tokens=False)["input_ids"]
         longest = max(map(len, encoded))
         if not all(encoded):
-            raise ConfigError("task: a prompt is empty after tokenization; the model's tokenizer may not fit the task")
+            raise ConfigError(
+                "task: a prompt is empty after tokenization; the model's tokenizer may not fit the task"
+            )
         padded = [[self._policy.pad] * (longest - len(row)) + row for row in encoded]
         real = [[False] * (longest - len(row)) + [True] * len(row) for row in encoded]
         device = next(self._model.parameters()).device
         return torch.tensor(padded, device=device), torch.tensor(real, device=device)
 
     @torch.no_grad()
-    def _sample(self, prompt: Tensor, prompt_mask: Tensor, samples: int, generator: torch.Generator) -> Rollouts:
+    def _sample(
+        self, prompt: Tensor, prompt_mask: Tensor, samples: int, generator: torch.Generator
+    ) -> Rollouts:
         """Prefill each prompt once, then widen the cache to `samples` rows a prompt."""
         padded = not bool(prompt_mask.all())
         output = self._forward(prompt, prompt_mask if padded else None, None)
         cache, logits = output.past_key_values, output.logits[:, -1]
         cache.batch_repeat_interleave(samples)
         logits = logits.repeat_interleave(samples, dim=0)
-        prompt, prompt_mask = prompt.repeat_interleave(samples, dim=0), prompt_mask.repeat_interleave(samples, dim=0)
+        prompt, prompt_mask = (
+            prompt.repeat_interleave(samples, dim=0),
+            prompt_mask.repeat_interleave(samples, dim=0),
+        )
         seen = prompt_mask
         running = torch.ones(len(prompt), dtype=torch.bool, device=prompt.device)
         tokens, logprobs, masks = [], [], []
@@ -103,7 +118,12 @@ class HfEngine:
             )
 
     def _pack(
-        self, prompt: Tensor, prompt_mask: Tensor, tokens: list[Tensor], logprobs: list[Tensor], masks: list[Tensor]
+        self,
+        prompt: Tensor,
+        prompt_mask: Tensor,
+        tokens: list[Tensor],
+        logprobs: list[Tensor],
+        masks: list[Tensor],
     ) -> Rollouts:
         """Stack the steps and pad them to the response limit, so that all parts have one shape."""
         missing = self._limit - len(tokens)

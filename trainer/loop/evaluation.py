@@ -37,7 +37,9 @@ def score(task: Task, policy: Policy, rollouts: Rollouts, examples: Sequence[Exa
         raise TrainerError(f"the task returned {len(rewards)} rewards for {len(texts)} completions")
     for text, reference, reward in zip(texts, references, rewards, strict=True):
         if not isinstance(reward, int | float) or not math.isfinite(reward):
-            raise TrainerError(f"the task returned {reward!r} for {text!r} (reference {reference!r}): not a finite number")
+            raise TrainerError(
+                f"the task returned {reward!r} for {text!r} (reference {reference!r}): not a finite number"
+            )
     return rollouts.scored(rewards)
 
 

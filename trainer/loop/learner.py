@@ -81,7 +81,7 @@ class Learner:
         batch = RatioBatch(logprobs, rollouts.behaviour, rollouts.mask, advantages, self.config.group_size)
         surrogate = ESTIMATORS[self.config.estimator](batch, self.config)
         loss = -surrogate.objective / tokens
-        loss.backward()  # type: ignore[no-untyped-call]
+        loss.backward()
         entropy = -masked_sum(logprobs.detach(), rollouts.mask).sum() / tokens
         return loss.detach(), entropy, surrogate.activation, trajectory_log_ratios(batch).detach()
 
@@ -96,7 +96,7 @@ class Learner:
 
     def _apply(self, norm: float, learning_rate: float) -> None:
         clip = self.config.grad_clip
-        if clip is not None and norm > clip:
+        if 0 < clip < norm:
             torch._foreach_mul_([p.grad for p in self.parameters if p.grad is not None], clip / norm)
         for group in self.optimizer.param_groups:
             group["lr"] = learning_rate

@@ -18,7 +18,7 @@ from trainer.loop.learner import Learner, Step, ratio_statistics
 from trainer.loop.recorder import Recorder
 from trainer.loop.rollouts import Rollouts
 from trainer.metrics import MetricsRow
-from trainer.models import load_policy
+from trainer.models import load_policy, save_policy
 from trainer.tasks import load_task
 
 OnRow = Callable[[Sequence[MetricsRow]], bool]
@@ -38,8 +38,17 @@ class RunSummary:
     held_out_after: float | None
 
 
-def train(config: RunConfig, folder: Path, *, on_row: OnRow | None = None, device: str | None = None) -> RunSummary:
+def train(
+    config: RunConfig,
+    folder: Path,
+    *,
+    on_row: OnRow | None = None,
+    device: str | None = None,
+    policy_folder: Path | None = None,
+) -> RunSummary:
     """Make the run of `config` in `folder`, or go on with the one that was interrupted there.
+
+    The trained policy is saved to `policy_folder`, if given, as a Hugging Face model folder.
 
     Raises ConfigError for input that is wrong, EnvironmentFailedError when the disk is full or not writable.
     """
@@ -47,7 +56,10 @@ def train(config: RunConfig, folder: Path, *, on_row: OnRow | None = None, devic
         folder.mkdir(parents=True, exist_ok=True)
         run = _Lockstep(config, folder, device or ("cuda" if torch.cuda.is_available() else "cpu"))
         try:
-            return run.run(on_row or (lambda rows: False))
+            summary = run.run(on_row or (lambda rows: False))
+            if policy_folder is not None:
+                save_policy(run.policy, policy_folder)
+            return summary
         finally:
             run.recorder.close()
 
@@ -125,7 +137,9 @@ class _Lockstep:
         examples = self.task.prompts(rng, updates * trainer.prompts_per_update)
         with self.recorder.clock.phase("generate"):
             rollouts = self.engine.generate(
-                [example.prompt for example in examples], samples=trainer.group_size, seed=int(rng.integers(2**62))
+                [example.prompt for example in examples],
+                samples=trainer.group_size,
+                seed=int(rng.integers(2**62)),
             )
         with self.recorder.clock.phase("score"):
             return score(self.task, self.policy, rollouts, examples)
@@ -163,7 +177,7 @@ class _Lockstep:
             "grad_norm": step.grad_norm,
             "lag_mean": float(lag.float().mean()),
             "lag_max": int(lag.max()),
-            **ratio_statistics(step.log_ratios, trainer.group_size),  # type: ignore[typeddict-item]
+            **ratio_statistics(step.log_ratios, trainer.group_size),
             "cap_activation": step.cap_activation,
             "response_length": float(rollouts.mask.sum(dim=-1).float().mean()),
             "truncated": float(rollouts.truncated(self.policy.eos).float().mean()),

@@ -39,7 +39,9 @@ class Recorder:
             if int(path.stem.removeprefix("ratios-")) >= update:
                 path.unlink()
 
-    def update_done(self, row: MetricsRow, rollouts: Rollouts, log_ratios: torch.Tensor, *, group_size: int) -> None:
+    def update_done(
+        self, row: MetricsRow, rollouts: Rollouts, log_ratios: torch.Tensor, *, group_size: int
+    ) -> None:
         """Write one update."""
         self.rows.append(row)
         self.metrics.write(row)
@@ -88,7 +90,9 @@ def read_rows(path: Path) -> list[MetricsRow]:
     return [json.loads(line) for line in path.read_bytes().splitlines()]
 
 
-def _compact(update: int, rollouts: Rollouts, log_ratios: torch.Tensor, group_size: int) -> dict[str, np.ndarray]:
+def _compact(
+    update: int, rollouts: Rollouts, log_ratios: torch.Tensor, group_size: int
+) -> dict[str, np.ndarray]:
     """Columns of a ratio shard, one entry a trajectory. `group` counts groups over the whole run."""
     n = len(rollouts)
     first_group = update * (n // group_size)

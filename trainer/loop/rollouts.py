@@ -47,4 +47,6 @@ class Rollouts:
 
 def concatenate(parts: Sequence[Rollouts]) -> Rollouts:
     """Rows of all parts, which must have the same L and T."""
-    return Rollouts(**{f.name: torch.cat([getattr(part, f.name) for part in parts]) for f in fields(Rollouts)})
+    return Rollouts(
+        **{f.name: torch.cat([getattr(part, f.name) for part in parts]) for f in fields(Rollouts)}
+    )

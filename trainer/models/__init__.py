@@ -28,13 +28,23 @@ def model_folder(config: ModelConfig) -> Path:
     """Folder of the model; raises ConfigError naming `model.path` when it cannot be one."""
     folder = EMBEDDED_FOLDER if config.path == EMBEDDED else Path(config.path).expanduser()
     if not folder.is_dir():
-        raise ConfigError(f"model.path = {config.path!r}: no such folder; give a Hugging Face model folder or {EMBEDDED!r}")
+        raise ConfigError(
+            f"model.path = {config.path!r}: no such folder; give a Hugging Face model folder or {EMBEDDED!r}"
+        )
     if not (folder / "config.json").is_file():
-        raise ConfigError(f"model.path = {config.path!r}: {folder / 'config.json'} is missing; is it a model folder?")
-    if not any((folder / name).is_file() for name in ("tokenizer.json", "tokenizer_config.json", "tokenizer.model")):
-        raise ConfigError(f"model.path = {config.path!r}: the folder has no tokenizer; save one there (tokenizer.json)")
+        raise ConfigError(
+            f"model.path = {config.path!r}: {folder / 'config.json'} is missing; is it a model folder?"
+        )
+    if not any(
+        (folder / name).is_file() for name in ("tokenizer.json", "tokenizer_config.json", "tokenizer.model")
+    ):
+        raise ConfigError(
+            f"model.path = {config.path!r}: the folder has no tokenizer; save one there (tokenizer.json)"
+        )
     if not list(folder.glob("*.safetensors")):
-        raise ConfigError(f"model.path = {config.path!r}: no *.safetensors file; other weight formats are not read")
+        raise ConfigError(
+            f"model.path = {config.path!r}: no *.safetensors file; other weight formats are not read"
+        )
     return folder
 
 
@@ -59,7 +69,7 @@ def load_policy(config: ModelConfig, *, device: str) -> Policy:
     logging.disable_progress_bar()
     try:
         tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
-        model = AutoModelForCausalLM.from_pretrained(
+        model: Any = AutoModelForCausalLM.from_pretrained(
             folder, local_files_only=True, use_safetensors=True, dtype=torch.float32
         )
     except (OSError, ValueError, KeyError) as error:
@@ -67,7 +77,15 @@ def load_policy(config: ModelConfig, *, device: str) -> Policy:
     if tokenizer.eos_token_id is None:
         raise ConfigError(f"model.path = {config.path!r}: the tokenizer has no end token; set eos_token")
     pad = tokenizer.pad_token_id
-    return Policy(model.to(device), tokenizer, tokenizer.eos_token_id, tokenizer.eos_token_id if pad is None else pad)
+    return Policy(
+        model.to(device), tokenizer, tokenizer.eos_token_id, tokenizer.eos_token_id if pad is None else pad
+    )
 
 
-__all__ = ["EMBEDDED_FOLDER", "Policy", "load_policy", "model_digest", "model_folder"]
+def save_policy(policy: Policy, folder: Path) -> None:
+    """Save model (safetensors) and tokenizer as a Hugging Face model folder."""
+    policy.model.save_pretrained(folder)
+    policy.tokenizer.save_pretrained(folder)
+
+
+__all__ = ["EMBEDDED_FOLDER", "Policy", "load_policy", "model_digest", "model_folder", "save_policy"]

@@ -33,7 +33,9 @@ DIGIT_IDS = (1, 11)
 
 def make_tokenizer() -> PreTrainedTokenizerFast:
     """One token a character; `;` ends an answer."""
-    tokenizer = Tokenizer(models.WordLevel({symbol: i for i, symbol in enumerate(SYMBOLS)}, unk_token="<pad>"))
+    tokenizer = Tokenizer(
+        models.WordLevel({symbol: i for i, symbol in enumerate(SYMBOLS)}, unk_token="<pad>")  # noqa: S106
+    )
     tokenizer.pre_tokenizer = pre_tokenizers.Split(Regex("."), "isolated")
     tokenizer.decoder = decoders.Fuse()
     return PreTrainedTokenizerFast(tokenizer_object=tokenizer, pad_token="<pad>", eos_token=";")  # noqa: S106
@@ -65,7 +67,9 @@ def warm_start(model: Any, tokenizer: Any, task: RunningSum) -> None:
     rng = np.random.default_rng(SEED)
     prompt_length = task.digits + 1
     for step in range(STEPS):
-        optimizer.param_groups[0]["lr"] = LEARNING_RATE * min(1.0, (step + 1) / 20, 2 * (STEPS - step) / STEPS)
+        optimizer.param_groups[0]["lr"] = LEARNING_RATE * min(
+            1.0, (step + 1) / 20, 2 * (STEPS - step) / STEPS
+        )
         examples = task.prompts(rng, BATCH)
         texts = [e.prompt + e.reference + tokenizer.eos_token for e in examples]
         ids = torch.tensor(tokenizer(texts)["input_ids"])
@@ -87,7 +91,9 @@ def with_mistakes(answers: torch.Tensor, rng: np.random.Generator) -> torch.Tens
 
 def exact_match(policy: Policy, task: RunningSum, prompts: int = 2048) -> float:
     """Sampled exact match on held-out prompts."""
-    engine = HfEngine(policy, response_limit=task.digits + 1, temperature=1.0, dtype="float32", share_weights=True)
+    engine = HfEngine(
+        policy, response_limit=task.digits + 1, temperature=1.0, dtype="float32", share_weights=True
+    )
     examples = task.prompts(np.random.default_rng(SEED), prompts, held_out=True)
     rollouts = engine.generate([e.prompt for e in examples], samples=1, seed=SEED)
     texts = policy.tokenizer.batch_decode(rollouts.response, skip_special_tokens=True)

@@ -23,7 +23,9 @@ def load_task(config: TaskConfig) -> Task:
     try:
         task = factory(**config.options)
     except (TypeError, ValueError) as error:
-        raise ConfigError(f"task.options = {config.options} does not fit task {config.name!r}: {error}") from error
+        raise ConfigError(
+            f"task.options = {config.options} does not fit task {config.name!r}: {error}"
+        ) from error
     missing = [name for name in ("prompts", "score", "reward_floor", "full_marks") if not hasattr(task, name)]
     if missing:
         raise ConfigError(f"task.name = {config.name!r}: the class has no {', '.join(missing)}")

@@ -1,0 +1,63 @@
+"""Errors on purpose become one line on stderr and an exit code; a bug keeps its traceback."""
+
+from __future__ import annotations
+
+import errno
+import functools
+import signal
+import sys
+from collections.abc import Callable
+from types import FrameType
+from typing import NoReturn, ParamSpec, TypeVar
+
+import typer
+
+from calibrator.errors import CalibratorError, ExitCode
+from trainer.errors import EnvironmentFailedError, TrainerError
+
+P = ParamSpec("P")
+R = TypeVar("R")
+DISK = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM)
+
+
+def answers_errors(command: Callable[P, R]) -> Callable[P, R]:
+    """Wrap a command of the command line."""
+
+    @functools.wraps(command)
+    def wrapped(*args: P.args, **kwargs: P.kwargs) -> R:
+        signal.signal(signal.SIGTERM, _interrupt)
+        try:
+            return command(*args, **kwargs)
+        except CalibratorError as error:
+            _end(str(error), error.exit_code)
+        except EnvironmentFailedError as error:
+            _end(str(error), ExitCode.ENVIRONMENT)
+        except TrainerError as error:
+            _end(str(error), ExitCode.USAGE)
+        except OSError as error:
+            if error.errno not in DISK:
+                raise
+            _end(
+                f"{error.filename or 'the disk'}: {error.strerror}; free or choose another place and run again",
+                ExitCode.ENVIRONMENT,
+            )
+        except KeyboardInterrupt:
+            _end(
+                "interrupted; what was finished is saved, run the same command again to continue",
+                ExitCode.INTERRUPTED,
+            )
+
+    return wrapped
+
+
+def _interrupt(number: int, frame: FrameType | None) -> None:
+    raise KeyboardInterrupt
+
+
+def _end(message: str, code: ExitCode) -> NoReturn:
+    """Control characters of user input must not reach the terminal; the message stays on one line."""
+    clean = "".join(
+        char if char.isprintable() else f"\\x{ord(char):02x}" for char in message.replace("\n", " ")
+    )
+    print(f"calibrate: {clean}", file=sys.stderr)
+    raise typer.Exit(int(code))

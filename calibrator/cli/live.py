@@ -1,0 +1,143 @@
+"""Progress of a sweep on stderr: a live table on a terminal, plain lines elsewhere."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from types import TracebackType
+
+from rich.console import Console
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+from calibrator.errors import CorruptStudyError
+from calibrator.runlogs.curve import Curve
+from calibrator.runlogs.own import read_metrics
+from calibrator.study.config import StudyConfig
+from calibrator.study.results import CONFIG, METRICS, TrialResult, load_result
+from calibrator.study.store import StudyFolder, read_json
+from calibrator.verdicts.types import Verdict
+from trainer.config import RunConfig
+
+STYLES = {
+    Verdict.STABLE: "green",
+    Verdict.COLLAPSED: "red",
+    Verdict.DIVERGED: "magenta",
+    Verdict.DEGRADED: "yellow",
+}
+SHOWN = 24
+"""Most trials in the live table; older ones scroll away."""
+
+
+class Progress:
+    """Shows per trial S, eta, reward and the verdict so far, and the updates spent and left."""
+
+    def __init__(self, config: StudyConfig, study: StudyFolder, console: Console) -> None:
+        self._limit = config.sweep.max_updates
+        self._study, self._console = study, console
+        self._live = (
+            Live(console=console, refresh_per_second=4, transient=True) if console.is_terminal else None
+        )
+        self._stage, self._spent = "", 0
+        self._planned: list[Path] = []
+        self._finished: dict[Path, TrialResult] = {}
+
+    def __enter__(self) -> Progress:
+        if self._live:
+            self._live.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._live:
+            self._live.stop()
+
+    def stage(self, name: str, folders: Sequence[Path], spent: int) -> None:
+        """A stage begins; trials that are finished already are not run again."""
+        self._stage, self._spent, self._planned = name, spent, list(folders)
+        for folder in folders:
+            result = load_result(folder)
+            if result:
+                self._finished[folder] = result
+        self._say(f"{name}: {len(folders)} runs, {self._remaining()} updates planned, {spent} spent")
+
+    def tick(self, running: Sequence[Path], done: Sequence[Path]) -> None:
+        """Called about twice a second."""
+        for folder in done:
+            result = load_result(folder)
+            if result:
+                self._finished[folder] = result
+                self._say(_line(result))
+        if self._live:
+            self._live.update(self._table(running))
+
+    def _say(self, text: str) -> None:
+        if self._live is None:
+            self._console.print(text, markup=False, highlight=False, soft_wrap=True)
+
+    def _remaining(self) -> int:
+        """Updates that this stage still plans."""
+        return sum(_config(folder).updates for folder in self._planned if folder not in self._finished)
+
+    def _table(self, running: Sequence[Path]) -> Table:
+        made = sum(r.verdict.updates for f, r in self._finished.items() if f in self._planned)
+        curves = {folder: _curve(folder) for folder in running}
+        spent = self._spent + made + sum(curve.updates for curve in curves.values())
+        left = f", budget {self._limit - spent} left" if self._limit else ""
+        table = Table(title=f"{self._stage}: {spent} updates spent{left}", title_justify="left", expand=False)
+        for name in ("trial", "estimator", "S", "eta", "update", "reward", "verdict so far"):
+            table.add_column(name, justify="left" if name in ("estimator", "verdict so far") else "right")
+        for folder in [*self._finished, *running][-SHOWN:]:
+            finished = self._finished.get(folder)
+            table.add_row(*(_finished_row(finished) if finished else _running_row(folder, curves[folder])))
+        return table
+
+
+def _config(folder: Path) -> RunConfig:
+    return RunConfig.model_validate(read_json(folder / CONFIG))
+
+
+def _curve(folder: Path) -> Curve:
+    """The log so far; a trial that just started may have none."""
+    try:
+        return read_metrics(folder / METRICS)
+    except (CorruptStudyError, OSError):
+        return read_metrics(Path("/dev/null"))
+
+
+def _cells(config: RunConfig, number: str) -> list[str | Text]:
+    return [number, config.trainer.estimator, str(config.sync_interval), f"{config.learning_rate:.2g}"]
+
+
+def _finished_row(result: TrialResult) -> list[str | Text]:
+    verdict = result.verdict
+    word = Text(verdict.verdict.value, style=STYLES.get(verdict.verdict, "bright_black"))
+    return [*_cells(result.config, str(result.number)), str(verdict.updates), _reward(result.curve()), word]
+
+
+def _running_row(folder: Path, curve: Curve) -> list[str | Text]:
+    config = _config(folder)
+    return [
+        *_cells(config, folder.name),
+        f"{curve.updates}/{config.updates}",
+        _reward(curve),
+        Text("running", style="cyan"),
+    ]
+
+
+def _reward(curve: Curve) -> str:
+    """Last probe, or the last rollouts where there is none."""
+    series = curve.probes if curve.probes is not None and len(curve.probes.value) else curve.rewards
+    return f"{series.value[-1]:.2f}" if len(series.value) else "-"
+
+
+def _line(result: TrialResult) -> str:
+    config, verdict = result.config, result.verdict
+    onset = verdict.onset_updates
+    when = f", onset in ({onset[0]:g}, {onset[1]:g}]" if onset else ""
+    return (
+        f"trial {result.number}: {config.trainer.estimator} S={config.sync_interval} eta={config.learning_rate:.2g} "
+        f"{verdict.verdict.value} after {verdict.updates} updates{when}"
+    )

@@ -1,0 +1,142 @@
+"""Entry point of the `calibrate` command."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from calibrator.cli.errors import answers_errors
+
+app = typer.Typer(
+    name="calibrate",
+    help="Calibrates asynchronous GRPO before the big run: S, eta, G and epsilon from a sweep of short real runs.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
+
+StudyFile = Annotated[
+    Path | None,
+    typer.Argument(
+        metavar="[STUDY.toml]", help="Study file; without it the embedded default.", show_default=False
+    ),
+]
+Folder = Annotated[
+    Path | None,
+    typer.Option("--folder", help="Study folder, instead of output.folder.", show_default=False),
+]
+
+
+@app.command()
+@answers_errors
+def init(
+    path: Annotated[Path, typer.Argument(help="File to write.")] = Path("study.toml"),
+    force: Annotated[bool, typer.Option("--force", help="Overwrite the file if it exists.")] = False,
+) -> None:
+    """Write a commented study.toml to start from."""
+    from calibrator.cli.init import write_template
+
+    write_template(path, force=force)
+
+
+@app.command()
+@answers_errors
+def plan(study: StudyFile = None) -> None:
+    """Print the runs, updates, tokens and memory that a study would need; launch nothing."""
+    from calibrator.cli.plan import print_plan
+    from calibrator.cli.source import load_source
+
+    print_plan(load_source(study))
+
+
+@app.command()
+@answers_errors
+def run(
+    study: StudyFile = None,
+    folder: Folder = None,
+    max_updates: Annotated[
+        int | None,
+        typer.Option(
+            "--max-updates",
+            min=1,
+            help="Most updates of the whole study; exit 4 when it binds.",
+            show_default=False,
+        ),
+    ] = None,
+    workers: Annotated[
+        int | None, typer.Option("--workers", min=1, help="Trials at a time.", show_default=False)
+    ] = None,
+) -> None:
+    """Make the sweep and print the recommendation. Run the same command again to continue."""
+    from calibrator.cli.run import run_study
+    from calibrator.cli.source import load_source
+
+    code = run_study(load_source(study, folder=folder, max_updates=max_updates, workers=workers))
+    raise typer.Exit(code)
+
+
+@app.command()
+@answers_errors
+def status(study: Annotated[Path, typer.Argument(metavar="STUDY", help="Study folder.")]) -> None:
+    """Tell where a study stands."""
+    from calibrator.cli.status import print_status
+
+    print_status(study)
+
+
+@app.command()
+@answers_errors
+def train(
+    source: Annotated[
+        Path, typer.Option("--from", metavar="STUDY", help="Study folder with a recommendation.")
+    ],
+    out: Annotated[
+        Path | None,
+        typer.Option("--out", help="Folder of the run [STUDY/train/seed-N].", show_default=False),
+    ] = None,
+    horizon: Annotated[
+        int | None,
+        typer.Option(
+            "--horizon", min=1, help="Updates, instead of the recommended horizon.", show_default=False
+        ),
+    ] = None,
+    learning_rate: Annotated[
+        float | None,
+        typer.Option("--learning-rate", help="eta, instead of the recommended one.", show_default=False),
+    ] = None,
+    sync_interval: Annotated[
+        int | None,
+        typer.Option("--sync-interval", min=1, help="S, instead of the recommended one.", show_default=False),
+    ] = None,
+    group_size: Annotated[
+        int | None,
+        typer.Option("--group-size", min=2, help="G, instead of the recommended one.", show_default=False),
+    ] = None,
+    epsilon: Annotated[
+        float | None,
+        typer.Option("--epsilon", help="epsilon, instead of the recommended one.", show_default=False),
+    ] = None,
+    seed: Annotated[int, typer.Option("--seed", min=0, help="Seed of the run.")] = 0,
+    keep_going: Annotated[
+        bool, typer.Option("--keep-going", help="Do not end the run when it has certainly collapsed.")
+    ] = False,
+) -> None:
+    """Train with the recommended settings; exit 3 when the run collapses."""
+    from calibrator.cli.train import Overrides, train_from
+
+    changes = Overrides(
+        updates=horizon,
+        learning_rate=learning_rate,
+        sync_interval=sync_interval,
+        group_size=group_size,
+        epsilon=epsilon,
+    )
+    raise typer.Exit(train_from(source, out=out, changes=changes, seed=seed, keep_going=keep_going))
+
+
+def main() -> None:
+    """Run the command line."""
+    app()

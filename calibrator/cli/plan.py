@@ -1,0 +1,52 @@
+"""`calibrate plan`."""
+
+from __future__ import annotations
+
+from rich.console import Console
+from rich.table import Table
+
+from calibrator.cli.source import Source
+from calibrator.study.provenance import cores, gpu_count
+from calibrator.sweep.estimate import Estimate, estimate, total_updates
+from calibrator.sweep.executor import make_slots
+
+
+def print_plan(source: Source) -> None:
+    """The first round run by run, then totals; bounds and assumptions are named as such."""
+    config = source.config
+    needs = estimate(config)
+    slots = make_slots(workers=config.resources.workers, gpus_per_trial=config.resources.gpus_per_trial)
+    console = Console()
+    console.print(_runs(needs))
+    workers = len(slots.devices)
+    lines = [
+        (
+            "first round",
+            f"{len(needs.first_round)} runs, {total_updates(needs.first_round)} updates at full length",
+        ),
+        (
+            "whole study at most",
+            f"{needs.runs_at_most} runs, {needs.updates_at_most} updates; a run that collapsed ends early",
+        ),
+        ("response tokens at most", f"{needs.tokens_at_most:.3g}"),
+        ("model", f"{needs.parameters:,} parameters"),
+        (
+            "memory of one trial",
+            f"about {needs.trial_bytes / 2**30:.2g} GiB (assumed factors), {workers} at a time",
+        ),
+        ("machine", f"{cores()} cores, {gpu_count()} GPUs"),
+        ("study folder", config.output.folder),
+    ]
+    for name, text in lines:
+        console.print(f"{name:<24} {text}", markup=False, highlight=False, soft_wrap=True)
+
+
+def _runs(needs: Estimate) -> Table:
+    table = Table(title="First round; later rounds are planned from its outcome", title_justify="left")
+    for name in ("estimator", "S", "eta", "seed", "updates"):
+        table.add_column(name, justify="left" if name == "estimator" else "right")
+    for run in needs.first_round:
+        table.add_row(
+            run.estimator, str(run.sync_interval), f"{run.learning_rate:.2g}", str(run.seed), str(run.updates)
+        )
+    return table

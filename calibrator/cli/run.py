@@ -1,0 +1,82 @@
+"""`calibrate run`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from rich.console import Console
+
+from calibrator.cli.live import Progress
+from calibrator.cli.source import Source
+from calibrator.cli.view import manifest, study_view
+from calibrator.errors import ExitCode
+from calibrator.handoff.conclude import study_cost
+from calibrator.handoff.write import write_conclusion
+from calibrator.study.config import StudyConfig
+from calibrator.study.journal import Journal
+from calibrator.study.results import TrialResult
+from calibrator.study.store import StudyFolder, prepare, write_json
+from calibrator.sweep.executor import make_slots, run_all
+from calibrator.sweep.rounds import Sweep, SweepResult
+from calibrator.sweep.target import trial_process
+from trainer.files import disk_errors, write_atomically
+
+
+def run_study(source: Source) -> ExitCode:
+    """Make or continue the sweep, write what it says, print the report. Returns the exit code of the command."""
+    config = source.config
+    slots = make_slots(workers=config.resources.workers, gpus_per_trial=config.resources.gpus_per_trial)
+    folder = StudyFolder(Path(config.output.folder))
+    with folder.locked(), disk_errors(folder.root):
+        prepare(config, source.text)
+        with Progress(config, folder, Console(stderr=True)) as progress:
+
+            def execute(folders: Sequence[Path], *, stage: str, spent: int) -> None:
+                progress.stage(stage, folders, spent)
+                run_all(folders, slots, target=trial_process, on_tick=progress.tick)
+
+            sweep = Sweep(config, folder, Journal(folder.journal), execute)
+            outcome = sweep.run()
+        write_answer(config, folder, sweep.results, outcome)
+    return exit_code(outcome)
+
+
+def write_answer(
+    config: StudyConfig, folder: StudyFolder, results: Sequence[TrialResult], outcome: SweepResult
+) -> None:
+    """Files first, then the report on stdout: what is printed is also on disk."""
+    from reports.figures import figure_files
+    from reports.html import render_html
+    from reports.markdown import render_markdown
+    from reports.terminal import render_terminal
+
+    study_cost(config, folder, results)
+    write_conclusion(config, folder, outcome.conclusion)
+    write_json(folder.manifest, manifest(config, results))
+    view = study_view(config, folder, results, outcome.conclusion)
+    (folder.root / "figures").mkdir(exist_ok=True)
+    for name, svg in figure_files(view).items():
+        write_atomically(folder.root / "figures" / name, svg)
+    write_atomically(folder.root / "report.html", render_html(view))
+    write_atomically(folder.root / "report.md", render_markdown(view))
+    render_terminal(study_view(config, folder, results, outcome.conclusion), Console())
+    if outcome.budget_bound:
+        left = (
+            "the answer above is partial"
+            if outcome.conclusion.recommendation
+            else "nothing can be recommended yet"
+        )
+        Console(stderr=True).print(
+            f"max_updates = {config.sweep.max_updates} is spent ({outcome.spent} updates made): {left}; "
+            "raise --max-updates and run the same command again to continue",
+            markup=False,
+            highlight=False,
+        )
+
+
+def exit_code(outcome: SweepResult) -> ExitCode:
+    """Exit code of a finished command."""
+    if outcome.budget_bound:
+        return ExitCode.BUDGET_SPENT
+    return ExitCode.RECOMMENDED if outcome.conclusion.recommendation else ExitCode.INCONCLUSIVE

@@ -1,0 +1,38 @@
+"""`calibrate status`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+
+from calibrator.cli.live import _curve, _finished_row, _running_row
+from calibrator.study.results import load_result
+from calibrator.study.store import StudyFolder, open_study
+
+
+def print_status(root: Path) -> None:
+    """Trials with their verdicts, updates spent, and whether there is a recommendation."""
+    study, config = open_study(root)
+    table = Table(title=f"{root}", title_justify="left")
+    for name in ("trial", "estimator", "S", "eta", "update", "reward", "verdict"):
+        table.add_column(name, justify="left" if name in ("estimator", "verdict") else "right")
+    spent, finished = 0, 0
+    for folder in study.trials():
+        result = load_result(folder)
+        curve = _curve(folder)
+        spent += curve.updates
+        finished += result is not None
+        table.add_row(*(_finished_row(result) if result else _running_row(folder, curve)))
+    console = Console()
+    console.print(table)
+    limit = f" of {config.sweep.max_updates}" if config.sweep.max_updates else ""
+    console.print(f"{finished} trials finished, {spent} updates made{limit}", highlight=False)
+    console.print(_next(study), markup=False, highlight=False, soft_wrap=True)
+
+
+def _next(study: StudyFolder) -> str:
+    if study.recommendation.is_file():
+        return f"recommendation: {study.recommendation}; next: calibrate train --from {study.root}"
+    return "no recommendation yet; next: the same `calibrate run` again"

@@ -1,0 +1,138 @@
+"""`calibrate train`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+from rich.console import Console
+
+from calibrator.advice.types import Recommendation
+from calibrator.errors import ExitCode, StudyConfigError
+from calibrator.handoff.write import read_recommendation, read_trainer_toml
+from calibrator.study.config import describe
+from calibrator.study.store import StudyFolder, open_study, resolve
+from calibrator.verdicts.types import RunVerdict
+from trainer.config import RunConfig, cumulative_learning_rate
+from trainer.metrics import MetricsRow
+
+EVERY = 25
+"""Updates between two progress lines."""
+
+
+@dataclass(frozen=True)
+class Overrides:
+    """Options of the command that replace recommended values; None keeps the recommended one."""
+
+    updates: int | None = None
+    learning_rate: float | None = None
+    sync_interval: int | None = None
+    group_size: int | None = None
+    epsilon: float | None = None
+
+
+def train_from(root: Path, *, out: Path | None, changes: Overrides, seed: int, keep_going: bool) -> ExitCode:
+    """Train with the recommended settings of the study in `root` and judge the run."""
+    study, config = open_study(root)
+    advice = read_recommendation(study)
+    run = apply(read_trainer_toml(study), changes, seed)
+    folder = out or study.root / "train" / f"seed-{seed}"
+    console = Console(stderr=True)
+    for warning in warnings(advice, run, resolve(config)["digests"]):
+        console.print(f"warning: {warning}", markup=False, highlight=False, soft_wrap=True)
+    return _train(run, folder, keep_going=keep_going, console=console)
+
+
+def apply(run: RunConfig, changes: Overrides, seed: int) -> RunConfig:
+    """The recommended run with the options on top. Raises StudyConfigError naming the option."""
+    given = {name: value for name, value in asdict(changes).items() if value is not None}
+    content: dict[str, Any] = run.model_dump()
+    content["seed"] = seed
+    for name, value in given.items():
+        target = content["trainer"] if name in ("group_size", "epsilon") else content
+        target[name] = value
+    try:
+        return RunConfig.model_validate(content)
+    except ValidationError as error:
+        raise StudyConfigError(f"options of calibrate train: {describe(error)}") from error
+
+
+def warnings(advice: Recommendation, run: RunConfig, digests: dict[str, str]) -> list[str]:
+    """Where this run leaves what the recommendation is valid for."""
+    found = []
+    row = next((row for row in advice.frontier if row.sync_interval == run.sync_interval), None)
+    if row is None:
+        known = [entry.sync_interval for entry in advice.frontier]
+        found.append(f"S = {run.sync_interval} was not swept ({known}): nothing is known about it")
+    elif run.learning_rate > row.learning_rate:
+        found.append(
+            f"eta = {run.learning_rate:.2g} is above the {row.learning_rate:.2g} recommended at "
+            f"S = {run.sync_interval} (fitted eta_max {row.eta_max.estimate:.2g}, "
+            f"90 % interval {row.eta_max.low:.2g} to {row.eta_max.high:.2g})"
+        )
+    for name, swept in (("group_size", advice.group_size), ("epsilon", advice.epsilon)):
+        if getattr(run.trainer, name) != swept:
+            found.append(
+                f"{name} = {getattr(run.trainer, name)} was not swept ({swept} was): the laws may not hold"
+            )
+    if advice.valid_for is None:
+        return found
+    reached = cumulative_learning_rate(run.updates, peak=run.learning_rate, warmup=run.trainer.warmup)
+    if reached > advice.valid_for.longest_cumulative_lr:
+        factor = reached / advice.valid_for.longest_cumulative_lr
+        found.append(
+            f"cumulative learning rate {reached:.2g} is {factor:.2g} times the longest that the sweep saw"
+        )
+    changed = [name for name in ("model", "task", "code") if digests[name] != getattr(advice.valid_for, name)]
+    found += [
+        f"the {name} is not the one of the sweep (digest changed): the recommendation may not hold"
+        for name in changed
+    ]
+    return found
+
+
+def _train(run: RunConfig, folder: Path, *, keep_going: bool, console: Console) -> ExitCode:
+    from calibrator.sweep.trial import execute, start_afresh
+
+    console.print(
+        f"training {run.trainer.estimator}: S = {run.sync_interval}, eta = {run.learning_rate:.3g}, "
+        f"G = {run.trainer.group_size}, epsilon = {run.trainer.epsilon:g}, {run.updates} updates, "
+        f"seed {run.seed} -> {folder}",
+        markup=False,
+        highlight=False,
+        soft_wrap=True,
+    )
+
+    def watch(rows: Sequence[MetricsRow]) -> None:
+        row = rows[-1]
+        if "probe_version" in row and len(rows) % EVERY < run.probe.every:
+            console.print(
+                f"update {len(rows):>5}/{run.updates}  L {row['cumulative_lr']:.3g}  "
+                f"held-out {row['probe_reward']:.3f} +- {row['probe_se']:.3f}  lag {row['lag_max']}  "
+                f"cap acts on {row['cap_activation']:.0%}",
+                markup=False,
+                highlight=False,
+            )
+
+    study = StudyFolder(folder)
+    with study.locked():
+        start_afresh(folder, run)
+        summary, verdict = execute(
+            run, folder, stop_when_certain=not keep_going, watch=watch, keep_policy=True
+        )
+    _print_end(folder, verdict, summary.held_out_before, summary.held_out_after)
+    return ExitCode.INCONCLUSIVE if verdict.verdict.is_event else ExitCode.RECOMMENDED
+
+
+def _print_end(folder: Path, verdict: RunVerdict, before: float | None, after: float | None) -> None:
+    def shown(value: float | None) -> str:
+        return "unknown" if value is None else f"{value:.3f}"
+
+    print(f"verdict   {verdict.verdict.value} after {verdict.updates} updates")
+    for evidence in verdict.evidence:
+        print(f"          {evidence.sentence}")
+    print(f"held-out  {shown(before)} before, {shown(after)} after")
+    print(f"policy    {folder / 'policy'}")

@@ -1,0 +1,72 @@
+"""From a study folder and its conclusion to what the reports show."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from calibrator.advice.cost import CostModel
+from calibrator.errors import CorruptStudyError
+from calibrator.handoff.conclude import Conclusion
+from calibrator.runlogs.curve import Curve
+from calibrator.study.config import StudyConfig
+from calibrator.study.provenance import git_commit, hardware, versions
+from calibrator.study.results import TrialResult
+from calibrator.study.store import StudyFolder, read_json, resolve
+from calibrator.study.timings import seconds_spent
+from reports.view import Role, RunView, StudyView, boundary_band
+
+PROPOSAL = "proposal.json"
+
+
+def study_view(
+    config: StudyConfig, study: StudyFolder, results: Sequence[TrialResult], conclusion: Conclusion
+) -> StudyView:
+    """Everything that the four report formats show."""
+    return StudyView(
+        title=f"Calibration of {config.task.name} with {config.trainer.estimator}",
+        folder=str(study.root),
+        runs=tuple(_run_view(result) for result in results),
+        fit=conclusion.fit,
+        bands=tuple(
+            boundary_band(stratum.summary, stratum.posterior)
+            for stratum in conclusion.fitted
+            if stratum.posterior is not None
+        ),
+        recommendation=conclusion.recommendation,
+        refusal=conclusion.refusal,
+        cost=CostModel.model_validate(read_json(study.cost)) if study.cost.is_file() else None,
+        manifest=manifest(config, results),
+        files=tuple(
+            sorted(path.name for path in study.root.glob("*.*") if path.is_file() and path.name[0] != ".")
+        ),
+    )
+
+
+def manifest(config: StudyConfig, results: Sequence[TrialResult]) -> dict[str, Any]:
+    """Content of manifest.json: with what, where and from what the study was made."""
+    return {
+        "versions": versions(),
+        "hardware": hardware(),
+        "commit": git_commit(),
+        "digests": resolve(config)["digests"],
+        "seeds": sorted({result.config.seed for result in results}),
+        "trials": len(results),
+        "updates": sum(result.verdict.updates for result in results),
+        "trial_seconds": round(sum(seconds_spent(result.folder) for result in results), 1),
+    }
+
+
+def _run_view(result: TrialResult) -> RunView:
+    proposal = result.folder / PROPOSAL
+    stage = read_json(proposal)["stage"] if proposal.is_file() else ""
+    role: Role = "confirmation" if stage.startswith("confirm") else "sweep"
+    return RunView(result.run(), result.verdict, result.number, role, _curve(result))
+
+
+def _curve(result: TrialResult) -> Curve | None:
+    """A log that cannot be read back leaves its curve out of the report, not the run."""
+    try:
+        return result.curve()
+    except (CorruptStudyError, OSError):
+        return None

@@ -1,0 +1,156 @@
+"""From the judged trials of a study to its fit, its recommendation and the files that hand them over."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from calibrator.advice.cost import CostModel, cost_from_timings
+from calibrator.advice.ratios import joined, read_ratios, suggest
+from calibrator.advice.recommend import recommend
+from calibrator.advice.request import AdviceRequest, ObservedGain
+from calibrator.advice.types import Confirmation, Recommendation, Suggested, ValidFor
+from calibrator.errors import NothingToSayError
+from calibrator.laws.fit import FittedStratum, fit_runs
+from calibrator.laws.types import FitResult
+from calibrator.study.config import StudyConfig
+from calibrator.study.results import TrialResult
+from calibrator.study.store import StudyFolder, read_json, resolve, write_json
+from calibrator.study.timings import cycles
+from calibrator.verdicts.types import Verdict
+
+EMBEDDED_COST = Path(__file__).parent.parent / "advice" / "embedded_cost.json"
+GAIN_STEP = 8
+"""Probes of a run that one observed gain averages over: a single probe is too noisy to set a floor."""
+
+
+@dataclass(frozen=True)
+class Conclusion:
+    """What a study says. Exactly one of `recommendation` and `refusal` is there."""
+
+    fitted: list[FittedStratum]
+    fit: FitResult
+    recommendation: Recommendation | None
+    refusal: str | None
+
+    def stratum(self, estimator: str) -> FittedStratum | None:
+        return next((stratum for stratum in self.fitted if stratum.summary.estimator == estimator), None)
+
+
+def conclude(
+    config: StudyConfig,
+    study: StudyFolder,
+    results: Sequence[TrialResult],
+    confirmation: Confirmation | None = None,
+) -> Conclusion:
+    """Fit the laws to `results` and recommend by the rule of [advice]. Nothing is written."""
+    fitted = fit_runs([result.run() for result in results])
+    fit = FitResult(strata=[stratum.summary for stratum in fitted])
+    decisive = next((s for s in fitted if s.summary.estimator == config.trainer.estimator), None)
+    if decisive is None:
+        return Conclusion(fitted, fit, None, f"no finished run of estimator {config.trainer.estimator!r} yet")
+    own = [result for result in results if result.config.trainer.estimator == config.trainer.estimator]
+    try:
+        advice = recommend(decisive, _request(config, study, own))
+    except NothingToSayError as error:
+        return Conclusion(fitted, fit, None, str(error))
+    advice = advice.model_copy(
+        update={
+            "suggested": _suggest(config, own, advice.sync_interval),
+            "confirmation": confirmation,
+            "valid_for": _valid_for(config, decisive),
+        }
+    )
+    return Conclusion(fitted, fit, advice, None)
+
+
+def study_cost(config: StudyConfig, study: StudyFolder, results: Sequence[TrialResult]) -> CostModel | None:
+    """Content of cost.json, made on first need and kept, so that the same study gives the same bytes.
+
+    The embedded default ships a fixed one, labelled assumed. None while no trial is finished.
+    """
+    if study.cost.is_file():
+        return CostModel.model_validate(read_json(study.cost))
+    if config.is_embedded_default:
+        cost = CostModel.model_validate(read_json(EMBEDDED_COST))
+    elif results:
+        cost = cost_from_timings(
+            (row for result in results for row in cycles(result.folder)),
+            prompts_per_update=config.trainer.prompts_per_update,
+            group_size=config.trainer.group_size,
+            response_length=_response_length(results),
+            placement=config.resources.placement,
+        )
+    else:
+        return None
+    write_json(study.cost, cost.model_dump(mode="json"))
+    return cost
+
+
+def observed_gains(results: Sequence[TrialResult]) -> tuple[ObservedGain, ...]:
+    """How far stable runs had come at points of their curves, probes averaged in blocks."""
+    gains = []
+    for result in results:
+        curve = result.curve()
+        if result.verdict.verdict is not Verdict.STABLE or curve.probes is None:
+            continue
+        start = float(np.mean(curve.rewards.value[: max(1, result.config.sync_interval)]))
+        for begin in range(0, len(curve.probes.value) - GAIN_STEP + 1, GAIN_STEP):
+            block = slice(begin, begin + GAIN_STEP)
+            reached = curve.cumulative_lr(float(curve.probes.version[block].mean()))
+            gains.append(
+                ObservedGain(cumulative_lr=reached, gain=float(curve.probes.value[block].mean()) - start)
+            )
+    return tuple(gains)
+
+
+def _request(config: StudyConfig, study: StudyFolder, own: Sequence[TrialResult]) -> AdviceRequest:
+    cost = study_cost(config, study, own)
+    if cost is None:
+        raise NothingToSayError("no trial is finished, so nothing is known about the cost of an update")
+    return AdviceRequest(
+        horizon=config.advice.horizon,
+        risk=config.advice.risk,
+        rule=config.advice.rule,
+        objective=config.advice.objective,
+        sync_intervals=config.sweep.sync_intervals,
+        group_size=config.trainer.group_size,
+        epsilon=config.trainer.epsilon,
+        warmup=config.trainer.warmup,
+        cost=cost,
+        gains=observed_gains(own),
+    )
+
+
+def _suggest(config: StudyConfig, own: Sequence[TrialResult], sync_interval: int) -> Suggested | None:
+    """Resample what stable runs at this interval recorded; None when no such run recorded ratios."""
+    near = [r for r in own if r.config.sync_interval == sync_interval and r.verdict.verdict is Verdict.STABLE]
+    records = [
+        read_ratios(result.folder) for result in near if list(result.folder.glob("ratios-*.safetensors"))
+    ]
+    if not records or config.trainer.estimator not in ("gmc", "tic", "tic_zero"):
+        return None
+    return suggest(
+        joined(records),
+        estimator=config.trainer.estimator,
+        group_size=config.trainer.group_size,
+        epsilon=config.trainer.epsilon,
+        batch=config.trainer.group_size * config.trainer.prompts_per_update,
+    )
+
+
+def _valid_for(config: StudyConfig, stratum: FittedStratum) -> ValidFor:
+    digests = resolve(config)["digests"]
+    return ValidFor(
+        **digests,
+        longest_cumulative_lr=stratum.summary.longest_cumulative_lr,
+        sync_intervals=list(config.sweep.sync_intervals),
+    )
+
+
+def _response_length(results: Sequence[TrialResult]) -> float:
+    lengths = [float(np.nanmean(result.curve().witnesses["response_length"])) for result in results]
+    return float(f"{np.median(lengths):.4g}")

@@ -1,0 +1,78 @@
+"""Files that hand a conclusion over: fit.json, recommendation.json, trainer.toml."""
+
+from __future__ import annotations
+
+import tomllib
+from pathlib import Path
+
+import tomli_w
+from pydantic import ValidationError
+
+from calibrator.advice.types import Recommendation
+from calibrator.errors import CorruptStudyError, StudyConfigError
+from calibrator.handoff.conclude import Conclusion
+from calibrator.study.config import StudyConfig, describe
+from calibrator.study.store import StudyFolder, read_json, write_json
+from trainer.config import RunConfig
+from trainer.files import write_atomically
+
+TRAIN_SEED = 0
+HEADER = "# Written by `calibrate`, read by `calibrate train --from`. Learning rates are per update.\n"
+
+
+def write_conclusion(config: StudyConfig, study: StudyFolder, conclusion: Conclusion) -> None:
+    """Write what the study says now. A recommendation that it replaces is kept as recommendation.previous.json."""
+    write_json(study.fit, conclusion.fit.model_dump(mode="json"))
+    advice = conclusion.recommendation
+    _keep_previous(study.recommendation, None if advice is None else advice.model_dump(mode="json"))
+    if advice is None:
+        study.trainer_toml.unlink(missing_ok=True)
+        return
+    write_json(study.recommendation, advice.model_dump(mode="json"))
+    settings = tomli_w.dumps(recommended_run(config, advice).model_dump(mode="json", exclude_none=True))
+    write_atomically(study.trainer_toml, HEADER + settings)
+
+
+def recommended_run(config: StudyConfig, advice: Recommendation) -> RunConfig:
+    """The run that the recommendation is for, with the four numbers in it."""
+    run = config.run_config(
+        estimator=advice.estimator,
+        sync_interval=advice.sync_interval,
+        learning_rate=advice.learning_rate,
+        updates=advice.horizon,
+        seed=TRAIN_SEED,
+        evaluate=True,
+    )
+    numbers = {"group_size": advice.group_size, "epsilon": advice.epsilon}
+    return run.model_copy(
+        update={"trainer": run.trainer.model_copy(update={k: v for k, v in numbers.items() if v})}
+    )
+
+
+def read_recommendation(study: StudyFolder) -> Recommendation:
+    """Raises StudyConfigError when the study has no recommendation yet, CorruptStudyError when it is broken."""
+    if not study.recommendation.is_file():
+        raise StudyConfigError(f"{study.root} holds no recommendation.json; `calibrate run` makes one")
+    try:
+        return Recommendation.model_validate(read_json(study.recommendation))
+    except ValidationError as error:
+        raise CorruptStudyError(
+            f"{study.recommendation}: {describe(error)}; `calibrate run` writes it anew"
+        ) from error
+
+
+def read_trainer_toml(study: StudyFolder) -> RunConfig:
+    """The run that trainer.toml describes; a user may have edited it. Raises StudyConfigError naming the key."""
+    try:
+        return RunConfig.model_validate(tomllib.loads(study.trainer_toml.read_text()))
+    except FileNotFoundError:
+        raise StudyConfigError(f"{study.trainer_toml} is missing; `calibrate run` writes it") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise StudyConfigError(f"{study.trainer_toml} is not TOML: {error}") from error
+    except ValidationError as error:
+        raise StudyConfigError(f"{study.trainer_toml}: {describe(error)}") from error
+
+
+def _keep_previous(path: Path, new: object) -> None:
+    if path.is_file() and read_json(path) != new:
+        path.replace(path.with_name("recommendation.previous.json"))

@@ -1,0 +1,94 @@
+"""Where results come from: digests of the code, versions, hardware."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import platform
+import subprocess
+from functools import cache
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+import trainer
+
+PACKAGES = ("grpo-calibrator", "torch", "transformers", "optuna", "scipy", "numpy", "scikit-learn")
+
+
+@cache
+def code_digest() -> str:
+    """Digest of the trainer's source: a study is continued only with the code that made its trials."""
+    root = Path(trainer.__file__).parent
+    summary = hashlib.sha256()
+    for path in sorted(root.rglob("*.py")):
+        summary.update(path.relative_to(root).as_posix().encode())
+        summary.update(path.read_bytes())
+    return summary.hexdigest()[:16]
+
+
+def versions() -> dict[str, str]:
+    """Installed versions, without importing the packages."""
+    found = {"python": platform.python_version()}
+    for name in PACKAGES:
+        try:
+            found[name] = version(name)
+        except PackageNotFoundError:
+            continue
+    return found
+
+
+def hardware() -> dict[str, Any]:
+    """Processor, cores that this process may use, GPUs by their device files."""
+    return {
+        "machine": platform.machine(),
+        "processor": _processor(),
+        "cores": cores(),
+        "gpus": gpu_count(),
+    }
+
+
+def cores() -> int:
+    """Cores that this process may run on."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def gpu_ids() -> list[str]:
+    """Ids that trials may be given: CUDA_VISIBLE_DEVICES where it is set, else the device files."""
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if visible is not None:
+        return [part.strip() for part in visible.split(",") if part.strip() not in ("", "-1")]
+    return [str(number) for number in range(len(list(Path("/dev").glob("nvidia[0-9]*"))))]
+
+
+def gpu_count() -> int:
+    return len(gpu_ids())
+
+
+def git_commit() -> str | None:
+    """Commit of the checkout that the package runs from; None for an installed package."""
+    root = Path(trainer.__file__).parent.parent
+    if not (root / ".git").exists():
+        return None
+    try:
+        answer = subprocess.run(
+            ["git", "-C", str(root), "rev-parse", "HEAD"],  # noqa: S607
+            capture_output=True,
+            text=True,
+            timeout=5,
+            check=True,
+        )
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return answer.stdout.strip()
+
+
+def _processor() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return platform.processor()
+    return next(
+        (line.partition(":")[2].strip() for line in lines if line.startswith("model name")),
+        platform.processor(),
+    )

@@ -1,0 +1,104 @@
+"""Finished trials, read back from their folders."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from calibrator.errors import CorruptStudyError
+from calibrator.laws.types import Run
+from calibrator.runlogs.curve import Curve
+from calibrator.runlogs.own import read_metrics
+from calibrator.study.store import StudyFolder, read_json
+from calibrator.verdicts.types import RunVerdict
+from trainer.config import RunConfig, digest
+
+CONFIG, VERDICT, SUMMARY, ERROR, METRICS = (
+    "config.json",
+    "verdict.json",
+    "summary.json",
+    "error.json",
+    "metrics.jsonl",
+)
+
+
+@dataclass(frozen=True)
+class TrialResult:
+    """A judged trial."""
+
+    number: int
+    folder: Path
+    config: RunConfig
+    verdict: RunVerdict
+    summary: dict[str, Any]
+
+    @property
+    def name(self) -> str:
+        """Short name by which reports refer to the run."""
+        estimator, config = self.config.trainer.estimator, self.config
+        return f"{estimator}-S{config.sync_interval}-eta{config.learning_rate:.2g}-{self.number}"
+
+    def curve(self) -> Curve:
+        return read_metrics(self.folder / METRICS)
+
+    def run(self) -> Run:
+        """The trial as the laws see it. In lockstep the largest lag is S - 1, unless the run was shorter."""
+        onset, cumulative = self.verdict.onset_updates, self.verdict.cumulative_lr_at_onset
+        return Run(
+            run=self.name,
+            estimator=self.config.trainer.estimator,
+            strata=strata(self.config),
+            sync_interval=self.config.sync_interval,
+            max_lag=min(self.config.sync_interval, self.config.updates) - 1,
+            learning_rate=self.config.learning_rate,
+            seed=self.config.seed,
+            updates=self.verdict.updates,
+            verdict=self.verdict.verdict,
+            cumulative_lr=self.verdict.cumulative_lr_total or 0.0,
+            onset_low=onset[0] if onset else None,
+            onset_high=onset[1] if onset else None,
+            cumulative_lr_onset_low=cumulative[0] if cumulative else None,
+            cumulative_lr_onset_high=cumulative[1] if cumulative else None,
+        )
+
+
+def strata(config: RunConfig) -> dict[str, str]:
+    """Settings that separate strata besides the estimator, as short texts."""
+    trainer = config.trainer
+    rest = trainer.model_dump(
+        mode="json", exclude={"estimator", "group_size", "prompts_per_update", "epsilon"}
+    )
+    return {
+        "model": config.model.path,
+        "task": config.task.name,
+        "G": str(trainer.group_size),
+        "P": str(trainer.prompts_per_update),
+        "epsilon": f"{trainer.epsilon:g}",
+        "other settings": digest(rest)[:8],
+    }
+
+
+def load_result(folder: Path) -> TrialResult | None:
+    """The trial in `folder`, or None while it has no verdict. Raises CorruptStudyError naming a broken file."""
+    if not (folder / VERDICT).is_file():
+        return None
+    try:
+        return TrialResult(
+            number=int(folder.name),
+            folder=folder,
+            config=RunConfig.model_validate(read_json(folder / CONFIG)),
+            verdict=RunVerdict.model_validate(read_json(folder / VERDICT)),
+            summary=read_json(folder / SUMMARY),
+        )
+    except ValidationError as error:
+        raise CorruptStudyError(
+            f"{folder}: {error.error_count()} fields cannot be read back; move the folder away"
+        ) from error
+
+
+def load_results(study: StudyFolder) -> list[TrialResult]:
+    """All judged trials by number."""
+    return [result for folder in study.trials() if (result := load_result(folder)) is not None]

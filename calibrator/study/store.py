@@ -1,0 +1,195 @@
+"""The study folder: where everything of a study lies, and whether it may be continued."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from filelock import FileLock, Timeout
+
+from calibrator.errors import CorruptStudyError, StudyConfigError, StudyMismatchError
+from calibrator.study.config import StudyConfig, parse_config
+from calibrator.study.provenance import code_digest
+from trainer.config import digest
+from trainer.files import disk_errors, write_atomically
+from trainer.models import model_digest
+
+SCHEMA_VERSION = 1
+CONFIG_FILE, RESOLVED_FILE = "study.toml", "resolved.json"
+
+
+@dataclass(frozen=True)
+class StudyFolder:
+    """Paths of one study. Nothing is created before `prepare`."""
+
+    root: Path
+
+    @property
+    def resolved(self) -> Path:
+        return self.root / RESOLVED_FILE
+
+    @property
+    def journal(self) -> Path:
+        return self.root / "journal.log"
+
+    @property
+    def manifest(self) -> Path:
+        return self.root / "manifest.json"
+
+    @property
+    def cost(self) -> Path:
+        return self.root / "cost.json"
+
+    @property
+    def fit(self) -> Path:
+        return self.root / "fit.json"
+
+    @property
+    def recommendation(self) -> Path:
+        return self.root / "recommendation.json"
+
+    @property
+    def trainer_toml(self) -> Path:
+        return self.root / "trainer.toml"
+
+    def trial(self, number: int) -> Path:
+        return self.root / "trials" / str(number)
+
+    def trials(self) -> list[Path]:
+        """Folders of all trials, by number."""
+        folders = [path for path in (self.root / "trials").glob("*") if path.name.isdecimal()]
+        return sorted(folders, key=lambda path: int(path.name))
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """Hold the study for one command. Raises StudyConfigError when another one works on it."""
+        with disk_errors(self.root):
+            self.root.mkdir(parents=True, exist_ok=True)
+            lock = FileLock(self.root / ".lock", timeout=0)
+            try:
+                lock.acquire()
+            except Timeout:
+                raise StudyConfigError(
+                    f"{self.root}: another calibrate command is working on this study; wait for it"
+                ) from None
+            try:
+                yield
+            finally:
+                lock.release()
+
+
+def prepare(config: StudyConfig, source: str) -> StudyFolder:
+    """Make the study folder of `config`, or check that the one that is there may be continued.
+
+    `source` is the text of the study.toml. Call it with the folder locked. Raises StudyMismatchError naming the
+    difference when the trials there were made with another setting, ConfigError when the model is not usable.
+    """
+    folder = StudyFolder(Path(config.output.folder))
+    resolved = resolve(config)
+    with disk_errors(folder.root):
+        if folder.resolved.exists():
+            _check_same(folder, resolved)
+        else:
+            _check_empty(folder)
+        (folder.root / "trials").mkdir(parents=True, exist_ok=True)
+        write_atomically(folder.root / CONFIG_FILE, source)
+        write_json(folder.resolved, resolved)
+    return folder
+
+
+def resolve(config: StudyConfig) -> dict[str, Any]:
+    """Content of resolved.json: the configuration with all defaults, and digests of what trials depend on."""
+    return {
+        "schema_version": SCHEMA_VERSION,
+        "config": config.model_dump(mode="json"),
+        "setting": config.setting(),
+        "digests": {
+            "model": model_digest(config.model),
+            "task": digest(config.task.model_dump(mode="json")),
+            "setting": config.setting_digest(),
+            "code": code_digest(),
+        },
+    }
+
+
+def open_study(root: Path) -> tuple[StudyFolder, StudyConfig]:
+    """A study that `calibrate run` made before. Raises StudyConfigError when `root` is none."""
+    folder = StudyFolder(root)
+    if not folder.resolved.is_file():
+        raise StudyConfigError(
+            f"{root} is not a study folder: it has no {RESOLVED_FILE}; `calibrate run` makes one"
+        )
+    content = read_json(folder.resolved)
+    _check_schema(folder.resolved, content)
+    return folder, parse_config(StudyConfig, content["config"], source=str(folder.resolved))
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """A JSON object; raises CorruptStudyError naming the file."""
+    try:
+        content = json.loads(path.read_bytes())
+    except FileNotFoundError:
+        raise CorruptStudyError(
+            f"{path} is missing; run `calibrate run` again, finished trials are kept"
+        ) from None
+    except ValueError as error:
+        raise CorruptStudyError(
+            f"{path} cannot be read back ({error}); delete it and run `calibrate run` again"
+        ) from error
+    if not isinstance(content, dict):
+        raise CorruptStudyError(f"{path} holds no JSON object; delete it and run `calibrate run` again")
+    return content
+
+
+def write_json(path: Path, content: object) -> None:
+    """Machine-written configuration and results are JSON, two spaces deep, one final newline."""
+    write_atomically(path, json.dumps(content, indent=2, allow_nan=False) + "\n")
+
+
+def _check_schema(path: Path, content: dict[str, Any]) -> None:
+    found = content.get("schema_version")
+    if found != SCHEMA_VERSION:
+        raise CorruptStudyError(
+            f"{path} has schema version {found}, this program writes {SCHEMA_VERSION}: use a new folder"
+        )
+
+
+def _check_same(folder: StudyFolder, resolved: dict[str, Any]) -> None:
+    before = read_json(folder.resolved)
+    _check_schema(folder.resolved, before)
+    changes = list(_differences(before.get("setting", {}), resolved["setting"]))
+    for name in ("model", "task", "code"):
+        if not changes and before["digests"][name] != resolved["digests"][name]:
+            changes.append(
+                f"the {name} itself (digest {before['digests'][name]} -> {resolved['digests'][name]})"
+            )
+    if changes:
+        raise StudyMismatchError(
+            f"{folder.root}: its trials were made with another configuration: {'; '.join(changes)}. "
+            "Undo the change, or set output.folder to a new folder"
+        )
+
+
+def _differences(before: Any, after: Any, key: str = "") -> Iterator[str]:
+    if isinstance(before, dict) and isinstance(after, dict):
+        for name in dict.fromkeys([*before, *after]):
+            yield from _differences(before.get(name), after.get(name), f"{key}.{name}" if key else name)
+    elif before != after:
+        yield f"{key} was {json.dumps(before)}, is {json.dumps(after)}"
+
+
+def _check_empty(folder: StudyFolder) -> None:
+    strangers = (
+        [p.name for p in folder.root.glob("[!.]*") if p.name not in (CONFIG_FILE, "trials")]
+        if folder.root.is_dir()
+        else []
+    )
+    if folder.trials() or strangers:
+        what = ", ".join(sorted(strangers)[:3]) or f"trials without {RESOLVED_FILE}"
+        raise StudyConfigError(
+            f"{folder.root} is not empty and not a study ({what}): choose another output.folder"
+        )

@@ -1,0 +1,36 @@
+"""Seconds of a trial, gathered by sync cycle."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+TIMINGS = "timings.jsonl"
+PHASES = ("generate", "score", "learn", "synchronize")
+
+
+def timing_rows(folder: Path) -> Iterator[dict[str, float]]:
+    """Rows of timings.jsonl, one an update; a torn last line is left out."""
+    path = folder / TIMINGS
+    if not path.is_file():
+        return
+    for line in path.read_bytes().split(b"\n")[:-1]:
+        yield json.loads(line)
+
+
+def cycles(folder: Path) -> list[dict[str, float]]:
+    """Seconds by phase and the `updates` that they cover, one row a sync cycle: rollouts come once a cycle."""
+    rows: list[dict[str, float]] = []
+    for row in timing_rows(folder):
+        if "synchronize" in row or not rows:
+            rows.append({"updates": 0.0, **dict.fromkeys(PHASES, 0.0)})
+        rows[-1]["updates"] += 1
+        for phase in PHASES:
+            rows[-1][phase] += row.get(phase, 0.0)
+    return rows
+
+
+def seconds_spent(folder: Path) -> float:
+    """All seconds that the trial's rows hold."""
+    return sum(seconds for row in timing_rows(folder) for name, seconds in row.items() if name != "update")

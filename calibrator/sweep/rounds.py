@@ -1,0 +1,218 @@
+"""The sweep: rounds of trials, each planned from the trials before, then a confirmation at the recommendation.
+
+Everything here depends on counted quantities only, so a study is a function of its config: which worker was
+faster, or how often the command was killed, changes nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Protocol
+
+from calibrator.advice.cost import CostModel
+from calibrator.advice.types import Confirmation, Recommendation
+from calibrator.errors import CorruptStudyError
+from calibrator.handoff.conclude import Conclusion, conclude, study_cost
+from calibrator.laws.observations import is_event
+from calibrator.study.config import StudyConfig
+from calibrator.study.journal import Journal
+from calibrator.study.results import CONFIG, TrialResult, load_result
+from calibrator.study.store import StudyFolder, read_json, write_json
+from calibrator.sweep.design import DesignSpace, ProposedRun, first_round, narrow_enough, next_round
+from trainer.config import RunConfig
+
+PROPOSAL = "proposal.json"
+CONFIRMATION_TRIES = 2
+"""A confirmation that collapses lowers the recommendation, which is then confirmed once more."""
+
+
+class Execute(Protocol):
+    """Runs the trials in `folders` that have no verdict yet and returns when all have one."""
+
+    def __call__(self, folders: Sequence[Path], *, stage: str, spent: int) -> None: ...
+
+
+@dataclass(frozen=True)
+class SweepResult:
+    conclusion: Conclusion
+    spent: int
+    """Updates that all trials made."""
+    budget_bound: bool
+    """Whether max_updates kept the study from something that it wanted to run."""
+
+
+class Sweep:
+    """One study on its way from the first round to the confirmed recommendation."""
+
+    def __init__(self, config: StudyConfig, study: StudyFolder, journal: Journal, execute: Execute) -> None:
+        self.config, self.study, self.journal, self._execute = config, study, journal, execute
+        self.results: list[TrialResult] = []
+        self.budget_bound = False
+
+    def run(self) -> SweepResult:
+        """Go on from wherever the study folder stands."""
+        for number in range(1, self.config.sweep.rounds + 1):
+            if self.budget_bound or self._is_sharp():
+                break
+            if not self._stage(f"round-{number}", self._plan_round):
+                break
+        return self._confirmed()
+
+    @property
+    def spent(self) -> int:
+        """Updates made so far."""
+        return sum(result.verdict.updates for result in self.results)
+
+    def _stage(
+        self, name: str, plan: Callable[[], list[ProposedRun]], *, evaluate: bool = False
+    ) -> list[TrialResult]:
+        """Plan a stage once, run what has no verdict yet, tell the journal. Empty when nothing was affordable."""
+        planned = self.journal.plan(name)
+        if planned is None:
+            planned = plan()
+            self.journal.record_plan(name, planned)
+        runs = self._affordable(planned)
+        folders = [
+            self._folder(number, name, run, evaluate=evaluate)
+            for number, run in zip(self.journal.numbers(name, runs), runs, strict=True)
+        ]
+        self._execute(folders, stage=name, spent=self.spent)
+        done = [load_result(folder) for folder in folders]
+        results = [result for result in done if result is not None]
+        for result in results:
+            self.journal.tell(result.number, survived(result))
+        self.results += results
+        return results
+
+    def _affordable(self, planned: Sequence[ProposedRun]) -> list[ProposedRun]:
+        """Runs whose full lengths fit into what max_updates leaves, in order."""
+        limit = self.config.sweep.max_updates
+        if limit is None:
+            return list(planned)
+        left, kept = limit - self.spent, []
+        for run in planned:
+            if run.updates > left:
+                self.budget_bound = True
+                break
+            left -= run.updates
+            kept.append(run)
+        return kept
+
+    def _folder(self, number: int, stage: str, run: ProposedRun, *, evaluate: bool) -> Path:
+        """Folder of a trial with its config. Raises CorruptStudyError when it holds another run."""
+        folder = self.study.trial(number)
+        config = self.config.run_config(
+            estimator=run.estimator,
+            sync_interval=run.sync_interval,
+            learning_rate=run.learning_rate,
+            updates=run.updates,
+            seed=run.seed,
+            evaluate=evaluate,
+        )
+        if (folder / CONFIG).exists():
+            if RunConfig.model_validate(read_json(folder / CONFIG)) != config:
+                raise CorruptStudyError(
+                    f"{folder} holds another run than the journal plans: move {self.study.journal.name} back, "
+                    "or start a new study in another folder"
+                )
+            return folder
+        folder.mkdir(parents=True, exist_ok=True)
+        write_json(folder / PROPOSAL, {"stage": stage, **asdict(run)})
+        write_json(folder / CONFIG, config.model_dump(mode="json"))
+        return folder
+
+    def _plan_round(self) -> list[ProposedRun]:
+        """Proposals for all estimators; the one that decides first, so that it gets its runs when updates are short."""
+        decisive = self.config.trainer.estimator
+        names = [decisive, *(name for name in self.config.sweep.estimators if name != decisive)]
+        cost = study_cost(self.config, self.study, self.results)
+        return [run for name in names for run in proposals(self.config, name, self.results, cost)]
+
+    def _is_sharp(self) -> bool:
+        """Whether the answer at the interval that would be recommended is sharp enough to stop."""
+        if not self.results:
+            return False
+        conclusion = conclude(self.config, self.study, self.results)
+        stratum, advice = conclusion.stratum(self.config.trainer.estimator), conclusion.recommendation
+        if stratum is None or advice is None:
+            return False
+        return narrow_enough(
+            stratum.posterior,
+            [advice.sync_interval],
+            risk=self.config.advice.risk,
+            factor=self.config.sweep.sharp_enough,
+        )
+
+    def _confirmed(self) -> SweepResult:
+        """Run the recommended numbers at full length; a collapse there enters the fit and lowers them."""
+        conclusion = conclude(self.config, self.study, self.results)
+        for attempt in range(1, CONFIRMATION_TRIES + 1):
+            advice = conclusion.recommendation
+            if advice is None or self.budget_bound or self.config.sweep.confirmations == 0:
+                break
+            before = list(self.results)
+            done = self._stage(f"confirm-{attempt}", partial(self._confirmation_plan, advice), evaluate=True)
+            if not done:
+                break
+            if not any(is_event(result.run()) for result in done):
+                conclusion = conclude(self.config, self.study, before, confirmation(done))
+                break
+            conclusion = conclude(self.config, self.study, self.results, confirmation(done))
+        return SweepResult(conclusion, self.spent, self.budget_bound)
+
+    def _confirmation_plan(self, advice: Recommendation) -> list[ProposedRun]:
+        used = [result.config.seed for result in self.results]
+        run = ProposedRun(
+            estimator=advice.estimator,
+            sync_interval=advice.sync_interval,
+            learning_rate=advice.learning_rate,
+            seed=max(used) + 1,
+            updates=advice.horizon,
+            reason="confirms the recommended four numbers",
+        )
+        return [replace(run, seed=run.seed + i) for i in range(self.config.sweep.confirmations)]
+
+
+def proposals(
+    config: StudyConfig, estimator: str, results: Sequence[TrialResult], cost: CostModel | None
+) -> list[ProposedRun]:
+    """Runs of the next round of one estimator; the coarse first round when it has no run yet."""
+    decides = estimator == config.trainer.estimator
+    space = DesignSpace(
+        estimator=estimator,
+        sync_intervals=config.sweep.sync_intervals,
+        learning_rates=config.sweep.learning_rates,
+        seeds=config.sweep.seeds,
+        longest=config.longest,
+        warmup=config.trainer.warmup,
+        risk=config.advice.risk,
+    )
+    own = [result.run() for result in results if result.config.trainer.estimator == estimator]
+    if not own:
+        return first_round(space)
+    size = config.sweep.round_size if decides else max(1, config.sweep.round_size // 2)
+    seconds = None
+    if cost is not None and decides:
+        seconds = {interval: cost.seconds_per_update(interval) for interval in config.sweep.sync_intervals}
+    return next_round(own, space, round_size=size, seconds_per_update=seconds)
+
+
+def confirmation(done: Sequence[TrialResult]) -> Confirmation:
+    """Summary of the runs at the recommended numbers."""
+    return Confirmation(
+        trials=[result.number for result in done],
+        verdicts=[result.verdict.verdict.value for result in done],
+        learning_rate=done[0].config.learning_rate,
+        updates=done[0].config.updates,
+        held_out_before=done[0].summary["held_out_before"],
+        held_out_after=[result.summary["held_out_after"] or 0.0 for result in done],
+    )
+
+
+def survived(result: TrialResult) -> float:
+    """Cumulative learning rate that the run survived: L at the last good version, or at its end."""
+    onset = result.verdict.cumulative_lr_at_onset
+    return onset[0] if onset else result.verdict.cumulative_lr_total or 0.0

@@ -1,0 +1,120 @@
+"""One trial: a real training run in its folder, judged while it runs. The only door into the trainer's loop."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import threading
+from collections.abc import Callable, Sequence
+from multiprocessing import parent_process
+from multiprocessing.connection import wait
+from pathlib import Path
+from typing import Any
+
+from calibrator.runlogs.own import curve_from_rows, read_metrics
+from calibrator.study.results import CONFIG, ERROR, SUMMARY, VERDICT
+from calibrator.study.store import write_json
+from calibrator.verdicts.judge import judge, judge_so_far
+from calibrator.verdicts.settings import JudgeSettings
+from calibrator.verdicts.types import RunVerdict
+from trainer import checkpoint
+from trainer.config import RunConfig
+from trainer.errors import ConfigError, EnvironmentFailedError, TrainerError
+from trainer.files import disk_errors
+from trainer.loop.lockstep import STOPPED, RunSummary, train
+from trainer.loop.recorder import METRICS
+from trainer.metrics import MetricsRow
+from trainer.tasks import load_task
+
+FAILED = 3
+"""Exit code of a trial process that left an error.json."""
+
+Watch = Callable[[Sequence[MetricsRow]], None]
+
+
+def execute(
+    config: RunConfig,
+    folder: Path,
+    *,
+    stop_when_certain: bool = True,
+    watch: Watch | None = None,
+    keep_policy: bool = False,
+) -> tuple[RunSummary, RunVerdict]:
+    """Make the run, or go on with it; end it as soon as it has certainly collapsed; judge it; write the verdict.
+
+    The verdict is a function of the metrics alone, so an interrupted run and an uninterrupted one agree.
+    """
+    settings = JudgeSettings(
+        reward_floor=load_task(config.task).reward_floor,
+        sync_interval=config.sync_interval,
+        horizon=config.updates,
+    )
+
+    def on_row(rows: Sequence[MetricsRow]) -> bool:
+        if watch is not None:
+            watch(rows)
+        at_probe = "probe_version" in rows[-1]
+        return stop_when_certain and at_probe and judge_so_far(curve_from_rows(rows), settings) is not None
+
+    summary = train(config, folder, on_row=on_row, policy_folder=folder / "policy" if keep_policy else None)
+    ended = "stopped" if summary.ended == STOPPED else "finished"
+    verdict = judge(read_metrics(folder / METRICS), settings.model_copy(update={"ended": ended}))
+    with disk_errors(folder):
+        write_json(folder / SUMMARY, summary.__dict__)
+        write_json(folder / VERDICT, verdict.model_dump(mode="json"))
+        (folder / checkpoint.FILE).unlink(missing_ok=True)
+    return summary, verdict
+
+
+def trial_process(folder: str) -> None:
+    """Body of a trial's process. What goes wrong on purpose is left in error.json for the parent to say."""
+    signal.signal(
+        signal.SIGINT, signal.SIG_IGN
+    )  # Ctrl-C reaches the whole group; the parent ends its trials.
+    threading.Thread(target=_die_with_parent, daemon=True).start()
+    path = Path(folder)
+    (path / ERROR).unlink(missing_ok=True)
+    try:
+        execute(RunConfig.model_validate_json((path / CONFIG).read_bytes()), path)
+    except TrainerError as error:
+        _leave_error(path, error, environment=isinstance(error, EnvironmentFailedError))
+    except (MemoryError, OSError) as error:
+        _leave_error(path, error, environment=True)
+    except RuntimeError as error:
+        # torch reports a full GPU or host memory as a RuntimeError; anything else is a bug and shows its traceback.
+        if "out of memory" not in str(error).lower() and "not enough memory" not in str(error).lower():
+            raise
+        _leave_error(path, error, environment=True)
+
+
+def start_afresh(folder: Path, config: RunConfig) -> None:
+    """Make sure that `folder` belongs to `config`: write its config.json, or raise ConfigError when it is another's."""
+    path = folder / CONFIG
+    wanted: dict[str, Any] = config.model_dump(mode="json")
+    if path.exists():
+        if RunConfig.model_validate_json(path.read_bytes()) != config:
+            raise ConfigError(f"{folder} holds another run; choose another folder, or move that one away")
+        return
+    with disk_errors(folder):
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir(parents=True, exist_ok=True)
+        write_json(path, wanted)
+
+
+def _die_with_parent() -> None:
+    """A trial without its parent would write beside the one that a resumed command starts."""
+    parent = parent_process()
+    if parent is not None:
+        wait([parent.sentinel])
+        os._exit(1)
+
+
+def _leave_error(folder: Path, error: Exception, *, environment: bool) -> None:
+    try:
+        write_json(
+            folder / ERROR, {"message": str(error) or type(error).__name__, "environment": environment}
+        )
+    except OSError:  # The disk that broke the run may refuse this file, too; the exit code still tells.
+        os._exit(FAILED + 1)
+    os._exit(FAILED)
