@@ -323,8 +323,8 @@ def _reason(chosen: SuggestionRow, here: SuggestionRow, best: SuggestionRow, bat
         f"At {batch} trajectories an update G = {chosen.group_size}, epsilon = {chosen.epsilon:g} lowers the "
         f"error proxy by {_gain(chosen, here, batch):.0%}: lost ratio mass {here.lost_mass:.2g} -> "
         f"{chosen.lost_mass:.2g}, second moment {here.second_moment:.2g} -> {chosen.second_moment:.2g}, "
-        f"groups with signal {here.signal:.0%} -> {chosen.signal:.0%}. Resampled, not trained: the boundary at this "
-        "pair is unknown."
+        f"groups with signal {here.signal:.0%} -> {chosen.signal:.0%}. Resampled, not trained: the boundary "
+        "at this pair is unknown."
     )
 
 

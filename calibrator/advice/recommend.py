@@ -11,13 +11,22 @@ from calibrator.advice.request import AdviceRequest
 from calibrator.advice.rules import crossover, lr_clock, stable_limit
 from calibrator.advice.types import FrontierRow, Origin, Recommendation
 from calibrator.errors import NothingToSayError
-from calibrator.laws.observations import is_event, is_used
+from calibrator.laws.observations import is_used
 from calibrator.laws.posterior import Posterior, rounded
-from calibrator.laws.types import Run
-from calibrator.sweep.design import bracket
+from calibrator.laws.types import Run, StratumFit
 
 if TYPE_CHECKING:
     from calibrator.laws.fit import FittedStratum
+
+REFUSALS = (
+    "no_runs",
+    "no_events",
+    "too_few_events",
+    "no_survivors",
+    "runs_shorter_than_budget",
+    "one_setting",
+)
+"""Codes of the findings with which a fit refuses a boundary."""
 
 
 def recommend(fitted: FittedStratum, request: AdviceRequest) -> Recommendation:
@@ -32,7 +41,7 @@ def recommend(fitted: FittedStratum, request: AdviceRequest) -> Recommendation:
     """
     runs = [run for run in fitted.runs if is_used(run)]
     if fitted.posterior is None:
-        raise NothingToSayError(_nothing_fitted(runs, request))
+        raise NothingToSayError(_nothing_fitted(fitted.summary))
     floor = floor_learning_rate(request.gains, request.horizon, request.warmup)
     rows = _frontier(fitted.posterior, runs, request, floor)
     chosen = best_row(list(rows.values()), request)
@@ -113,33 +122,10 @@ def _origins(request: AdviceRequest) -> dict[str, Origin]:
     }
 
 
-def _nothing_fitted(runs: Sequence[Run], request: AdviceRequest) -> str:
-    """What runs without a fitted boundary still show, and the rates that would identify it."""
-    if not runs:
-        return "no run has a verdict that the laws can use: run the sweep, or longer runs"
-    return f"{_what_is_seen(runs)}; run next: {_run_next(runs, request)}"
-
-
-def _what_is_seen(runs: Sequence[Run]) -> str:
-    events = sum(is_event(run) for run in runs)
-    if events == len(runs):
-        return f"all {events} runs collapsed: nothing shows which learning rate is safe"
-    if events:
-        return f"{events} of {len(runs)} runs collapsed, too few or too alike to identify the boundary"
-    # With n independent survivors, prod(1 - p_i) >= 0.05 and the mean inequality bound the average of p_i.
-    bound = 1 - 0.05 ** (1 / len(runs))
-    longest = max(run.cumulative_lr for run in runs)
-    return (
-        f"none of {len(runs)} runs collapsed by its last L (the longest {longest:.2g}): their average chance "
-        f"of collapse by then is below {bound:.2g} at 95 %, and nothing bounds the learning rate from above"
-    )
-
-
-def _run_next(runs: Sequence[Run], request: AdviceRequest) -> str:
-    rates = {interval: bracket(runs, interval) for interval in sorted(set(request.sync_intervals))}
-    return ", ".join(
-        f"S = {interval} at learning rate {rate:.2g}" for interval, rate in rates.items() if rate
-    )
+def _nothing_fitted(summary: StratumFit) -> str:
+    """Why the fit gives no boundary and what to run next, in its own sentences."""
+    said = [finding.sentence for finding in summary.findings if finding.code in REFUSALS]
+    return " ".join(said) or "the runs do not identify the boundary: add runs on both sides of it"
 
 
 def _nothing_useful(rows: Mapping[int, FrontierRow], request: AdviceRequest, floor: float | None) -> str:
