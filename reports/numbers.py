@@ -122,14 +122,21 @@ def _style(value: Estimate) -> Callable[[float], str]:
     numbers = (value.estimate, value.low, value.high)
     if not all(math.isfinite(x) for x in numbers):
         return significant
-    if value.estimate != 0 and not 0.01 <= abs(value.estimate) < 1e6:
+    around_zero = value.low <= 0 <= value.high
+    size = max(abs(value.low), abs(value.high)) if around_zero else abs(value.estimate)
+    if size != 0 and not 0.01 <= size < 1e6:
         return scientific
     wide = value.low > 0 and value.high > 10 * value.low
     gap = min(value.estimate - value.low, value.high - value.estimate)
     if wide or gap <= 0:
         return significant
     places = max(0, math.ceil(-math.log10(gap)) + (gap * 10 ** math.ceil(-math.log10(gap)) < 3))
-    return lambda x: f"{x:,.{min(places, 6)}f}"
+    return lambda x: fixed_places(x, min(places, 6))
+
+
+def fixed_places(x: float, places: int = 2) -> str:
+    """Digits after the point fixed, as for exponents; never `-0.00`."""
+    return f"{round(x, places) + 0.0:,.{places}f}" if math.isfinite(x) else _not_a_number(x)
 
 
 def visible(text: str) -> str:

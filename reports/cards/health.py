@@ -78,29 +78,22 @@ def _run_checks(view: StudyView) -> list[Check]:
     degraded = verdicts.count(Verdict.DEGRADED)
     unread = sum(r.curve is None for r in view.runs)
     warned = sum(bool(r.verdict.warnings) for r in view.runs)
-    return [
+    settled = f"{count(len(verdicts) - len(unsettled))} of {plural(len(verdicts), 'run')}"
+    checks = [
         Check(
             "WARN" if len(unsettled) > len(verdicts) / 4 else "PASS",
             "verdicts",
-            f"{count(len(verdicts) - len(unsettled))} of {plural(len(verdicts), 'run')} have a verdict that "
-            f"settles something; {count(len(unsettled))} are inconclusive, untrained or interrupted.",
-        ),
-        *(
-            [Check("WARN", "degraded", f"{plural(degraded, 'run')} degraded without a cliff.")]
-            if degraded
-            else []
-        ),
-        *(
-            [Check("WARN", "logs", f"The log of {plural(unread, 'run')} could not be read.")]
-            if unread
-            else []
-        ),
-        *(
-            [Check("WARN", "warnings", f"{plural(warned, 'run')} with warnings, listed below.")]
-            if warned
-            else []
-        ),
+            f"{settled} have a verdict that settles something; {count(len(unsettled))} are inconclusive, "
+            "untrained or interrupted.",
+        )
     ]
+    if degraded:
+        checks.append(Check("WARN", "degraded", f"{plural(degraded, 'run')} degraded without a cliff."))
+    if unread:
+        checks.append(Check("WARN", "logs", f"The log of {plural(unread, 'run')} could not be read."))
+    if warned:
+        checks.append(Check("WARN", "warnings", f"{plural(warned, 'run')} with warnings, listed below."))
+    return _uncovered(checks, [f for s in view.fit.strata for f in s.findings])
 
 
 def _law_checks(view: StudyView) -> list[Check]:
@@ -147,6 +140,9 @@ STATUS_OF_CODE: dict[str, Status] = {
             "schedule_converted",
             "floor_assumed",
             "ceiling_deaths",
+            "excluded_runs",
+            "untested_survivors",
+            "alpha_not_one",
         ),
         "NOTE",
     ),
@@ -158,6 +154,7 @@ STATUS_OF_CODE: dict[str, Status] = {
 """A finding of a code that is not listed is a warning."""
 COVERED_BY: dict[str, set[str]] = {
     "extrapolation": {"extrapolates"},
+    "degraded": {"degraded_sensitivity"},
     "boundary": {"boundary_decided", "boundary_undecided", "staleness_does_not_matter", "no_events"},
     "events": {"few_events", "too_few_events", "no_events"},
 }

@@ -10,6 +10,7 @@ from reports.numbers import (
     LR_UPDATES,
     bounds,
     count,
+    fixed_places,
     interval,
     percent,
     plural,
@@ -97,7 +98,9 @@ def parameters(boundary: BoundaryName, model: BoundaryModel) -> list[tuple[str, 
 
 
 def form_of(symbol: str) -> Callable[[float], str] | None:
-    """Learning rates always have an exponent; other parameters take the form that suits their interval."""
+    """Rates always have an exponent, exponents of laws two places; others take what suits their interval."""
+    if symbol in {"alpha", "beta", "gamma"}:
+        return fixed_places
     return scientific if symbol == "eta_0" else None
 
 
@@ -105,7 +108,7 @@ def budget_block(stratum: StratumFit, label: str) -> Block:
     if stratum.budget is None:
         return Paragraph(f"{label}: no collapse budget could be fitted ({tested(stratum)}).")
     rows = [
-        (symbol, point(value), bounds(value), unit, meaning)
+        (symbol, point(value, form_of(symbol)), bounds(value, form_of(symbol)), unit, meaning)
         for symbol, value, unit, meaning in budget_parameters(stratum)
     ]
     return Table(

@@ -91,7 +91,9 @@ def _laws(view: StudyView) -> Iterator[LabelledNumber]:
                     symbol, interval(value, form_of(symbol)), unit, "derived", f"{label}: boundary '{chosen}'"
                 )
         for symbol, value, unit, meaning in budget_parameters(stratum):
-            yield LabelledNumber(symbol, interval(value), unit, "derived", f"{label}: {meaning}")
+            yield LabelledNumber(
+                symbol, interval(value, form_of(symbol)), unit, "derived", f"{label}: {meaning}"
+            )
         longest = significant(stratum.longest_cumulative_lr)
         yield LabelledNumber(
             "L", longest, LR_UPDATES, "measured", f"{label}: longest observed cumulative rate"

@@ -61,6 +61,7 @@ def test_percent(p: float, text: str) -> None:
         ((0.17, 0.01, 50.0), "0.17 [0.010, 50]"),
         ((0.0, 0.0, 0.0), "0 [0, 0]"),
         ((-0.03, -0.16, 0.09), "-0.03 [-0.16, 0.09]"),
+        ((-0.0048, -0.25, 0.2), "0.00 [-0.25, 0.20]"),
         ((120.0, 80.0, 190.0), "120 [80, 190]"),
         ((0.5, 0.2, math.inf), "0.50 [0.20, infinite]"),
     ],
@@ -106,3 +107,9 @@ def test_listing() -> None:
     assert n.listing(["a"]) == "a"
     assert n.listing(["a", "b", "c"]) == "a, b and c"
     assert n.listing([]) == "none"
+
+
+def test_fixed_places_has_no_negative_zero() -> None:
+    assert n.fixed_places(-0.001) == "0.00"
+    assert n.fixed_places(-0.25) == "-0.25"
+    assert n.fixed_places(math.nan) == "unknown"
