@@ -6,14 +6,18 @@ import math
 
 import numpy as np
 
+from calibrator.laws.boundaries import NAMES
 from calibrator.laws.evidence import FEW_EVENTS, LONGER, Evidence, exposure, next_run
 from calibrator.laws.identify import settled
 from calibrator.laws.posterior import interval, log_eta_max
+from calibrator.laws.sampling import LEAST
 from calibrator.laws.solve import Solution
 from calibrator.laws.types import BoundaryFit, BudgetFit, Estimate, EtaMax, Finding, Identifiable, StratumFit
 
 BLURRED = 0.8
 """sigma_C, in log eta, from which the boundary is called blurred; its prior exceeds that once in twenty."""
+NEGLIGIBLE = 0.01
+"""Posterior weight below which a boundary's own precision does not matter."""
 DECIDED = 0.9
 """Posterior weight from which one boundary is said to be preferred."""
 
@@ -109,6 +113,17 @@ def degraded_as_deaths(seen: Evidence, headline: Solution, other: Solution) -> F
         f"{len(seen.degraded)} degraded run(s) count as survivors ({names}); counted as collapsed, "
         f"{_change(seen, headline, other)}.",
     )
+
+
+def imprecise(headline: Solution) -> list[Finding]:
+    """Sampling that did not converge for a boundary that matters."""
+    poor = [b for b, e in headline.effective.items() if e < LEAST and headline.share[b] > NEGLIGIBLE]
+    if not poor:
+        return []
+    names = ", ".join(NAMES[b] for b in poor)
+    return [
+        _finding("imprecise_sampling", f"The posterior of {names} rests on fewer than {LEAST:.0f} points.")
+    ]
 
 
 def _beta(seen: Evidence, budget: BudgetFit) -> list[Finding]:

@@ -122,7 +122,7 @@ def _solved(summary: StratumFit, runs: tuple[Run, ...], seen: Evidence) -> Fitte
         budget, near = _near_ceiling(observations, at, headline, budget)
         summary = _updated(summary, budget=budget)
         said += findings.near_ceiling(budget, near)
-    said += _sensitivities(runs, seen, observations, at, headline)
+    said += [*_sensitivities(runs, seen, observations, at, headline), *findings.imprecise(headline)]
     return FittedStratum(_updated(summary, findings=said), resample(headline), runs)
 
 

@@ -24,6 +24,8 @@ PENALTY = 1.0
 """Ridge on the two slopes (the intercept is free)."""
 LOGIT_TO_PROBIT = 1.702
 """Logistic(1.702 x) is within 0.01 of Phi(x) everywhere."""
+WIDEST = 20.0
+"""Half-width of an interval, in logs, from which the naive answer is not worth showing."""
 Z = 1.6448536269514722
 """Half-width of a 90 % normal interval."""
 
@@ -67,12 +69,17 @@ def logistic_boundary(runs: Sequence[Run]) -> Naive | None:
 
 
 def naive_model(naive: Naive | None) -> BoundaryModel | None:
-    """The logistic fit in the form of the report: weight 0, since it takes no part in the mixture."""
+    """The logistic fit in the form of the report: weight 0, since it takes no part in the mixture.
+
+    None also when its intervals span many powers of ten: then the rate hardly matters to it, and dividing by
+    its slope says nothing.
+    """
     if naive is None:
         return None
-    log_C, alpha, log_sigma = zip(
-        (naive.log_C, naive.alpha, naive.log_sigma), Z * np.sqrt(np.diag(naive.covariance)), strict=True
-    )
+    half = Z * np.sqrt(np.diag(naive.covariance))
+    if not max(half) < WIDEST:
+        return None
+    log_C, alpha, log_sigma = zip((naive.log_C, naive.alpha, naive.log_sigma), half, strict=True)
     return BoundaryModel(
         weight=0.0,
         log_evidence=rounded(naive.log_likelihood),

@@ -26,7 +26,9 @@ INFLATION = 1.2
 PRIOR_SHARE = 0.1
 ENOUGH = 0.2
 """Effective share of the points below which the proposal is refitted."""
-ROUNDS = 4
+LEAST = 50.0
+"""Effective points without which sampling goes on, up to MOST_ROUNDS."""
+ROUNDS, MOST_ROUNDS = 4, 12
 POLISH = 3
 STEP = 1e-3
 """Finite-difference step, in prior standard deviations."""
@@ -77,14 +79,14 @@ def sample(
         modes = [_polish(log_density, mode, scale) for mode, scale in zip(modes, scales, strict=True)]
     components = _laplace(modes, scales, log_density)
     uniform = sobol(points, starts[0].size + 2)
-    for _ in range(ROUNDS):
+    for turn in range(MOST_ROUNDS):
         z = _propose(components, uniform)
         log_weight = log_density(z) - _log_proposal(components, z)
         weight = np.exp(log_weight - logsumexp(log_weight))
         effective = float(1 / np.sum(weight**2))
-        if effective >= ENOUGH * points:
+        if effective >= (ENOUGH * points if turn < ROUNDS else LEAST):
             break
-        components = _refit(components, z, weight)
+        components = _refit(components, z, log_weight)
     evidence = float(logsumexp(log_weight) - np.log(points))
     return Weighted(z, weight, evidence, modes[0], effective)
 
@@ -179,14 +181,24 @@ def _component(mean: Floats, covariance: Floats, share: float) -> _Component:
     return _Component(mean, factor, float(np.log(share)))
 
 
-def _refit(components: Sequence[_Component], z: Floats, weight: Floats) -> list[_Component]:
+def _refit(components: Sequence[_Component], z: Floats, log_weight: Floats) -> list[_Component]:
     """Replace the proposal by a t with the weighted moments, beside the old components at a third."""
+    weight = _flattened(log_weight, least=4 * z.shape[1])
     mean = weight @ z
     centred = z - mean
     covariance = (centred * weight[:, None]).T @ centred + 1e-6 * np.eye(z.shape[1])
     moments = _component(mean, covariance, 2 / 3)
     old = [_Component(c.mean, c.factor, c.log_share - float(np.log(3))) for c in components]
     return [moments, *old]
+
+
+def _flattened(log_weight: Floats, least: int) -> Floats:
+    """Normalised weights, flattened until they rest on enough points to have moments."""
+    while True:
+        weight = np.exp(log_weight - logsumexp(log_weight))
+        if np.sum(weight**2) * least <= 1 or np.ptp(log_weight) < 1:
+            return np.asarray(weight, dtype=np.float64)
+        log_weight = log_weight / 2
 
 
 def _propose(components: Sequence[_Component], uniform: Floats) -> Floats:

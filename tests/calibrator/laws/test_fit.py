@@ -7,6 +7,7 @@ import math
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 
@@ -20,6 +21,7 @@ from calibrator.laws.posterior import CEILING, CONSTANT, POWER, interval
 from calibrator.laws.table import read_runs
 from calibrator.laws.types import Estimate, FitResult, Run, StratumFit
 
+Simulate = Callable[..., list[Run]]
 TABLES = Path(__file__).parents[2] / "data" / "tables"
 
 
@@ -124,7 +126,7 @@ def test_the_order_of_runs_does_not_change_a_byte(order: list[int]) -> None:
     (shuffled,) = fit_runs([runs[i] for i in order])
     assert shuffled.summary.model_dump_json() == _fit("law-holds").summary.model_dump_json()
     assert shuffled.posterior is not None
-    assert np.array_equal(shuffled.posterior.log_B, _fit("law-holds").posterior.log_B)  # type: ignore[union-attr]
+    assert np.array_equal(shuffled.posterior.log_B, _fit("law-holds").posterior.log_B)
 
 
 def _rescaled(run: Run, factor: float) -> Run:
@@ -161,7 +163,7 @@ def test_a_change_of_the_unit_of_eta_scales_the_answer(exponent: float) -> None:
     assert _codes(before) == _codes(after)
 
 
-def test_strata_are_never_pooled(simulate) -> None:  # type: ignore[no-untyped-def]
+def test_strata_are_never_pooled(simulate: Simulate) -> None:
     runs = simulate(3, POWER, log_C=math.log(0.013), alpha=1.0)
     others = [
         run.model_copy(update={"run": run.run + "b", "strata": {"G": "16"}, "estimator": "tic"})
@@ -183,7 +185,9 @@ def test_strata_are_never_pooled(simulate) -> None:  # type: ignore[no-untyped-d
         (CONSTANT, {"log_eta_0": math.log(1.3e-3)}, ("constant",)),
     ],
 )
-def test_the_boundary_that_made_the_runs_is_preferred(simulate, boundary, place, chosen) -> None:  # type: ignore[no-untyped-def]
+def test_the_boundary_that_made_the_runs_is_preferred(
+    simulate: Simulate, boundary: int, place: dict[str, float], chosen: tuple[str, ...]
+) -> None:
     """Power with alpha = 1 and a ceiling above the tested rates are the same boundary."""
     (stratum,) = fit_runs(simulate(11, boundary, repeats=4, **place))
     assert stratum.summary.boundary is not None
@@ -193,7 +197,7 @@ def test_the_boundary_that_made_the_runs_is_preferred(simulate, boundary, place,
     assert ("ceiling_deaths" in codes) is (boundary != POWER)
 
 
-def test_censored_fit_is_not_fooled_by_short_survivors(simulate) -> None:  # type: ignore[no-untyped-def]
+def test_censored_fit_is_not_fooled_by_short_survivors(simulate: Simulate) -> None:
     """Half of the grid stops at a third of B. The naive answer takes those runs for stable."""
     runs = simulate(5, POWER, log_C=math.log(0.013), alpha=1.0, repeats=2)
     short = simulate(6, POWER, log_C=math.log(0.013), alpha=1.0, repeats=4, longest=0.01)
@@ -214,7 +218,7 @@ def test_censored_fit_is_not_fooled_by_short_survivors(simulate) -> None:  # typ
         (CEILING, {"log_C": math.log(0.05), "log_eta_0": math.log(3e-3)}),
     ],
 )
-def test_coverage_of_intervals(simulate, boundary, place) -> None:  # type: ignore[no-untyped-def]
+def test_coverage_of_intervals(simulate: Simulate, boundary: int, place: dict[str, float]) -> None:
     """90 % intervals over 40 studies. 30 or fewer hits would have a chance below 0.5 %."""
     fits = [fit_runs(simulate(100 + seed, boundary, **place))[0].summary for seed in range(40)]
     hits_B = hits_C = 0
@@ -238,7 +242,7 @@ def test_a_design_posterior_exists_after_any_run() -> None:
     assert design_posterior([]) is None
 
 
-def test_speed_of_a_round_and_of_a_large_table(simulate) -> None:  # type: ignore[no-untyped-def]
+def test_speed_of_a_round_and_of_a_large_table(simulate: Simulate) -> None:
     """CPU seconds, with margins for a busy machine: wanted are 1.5 s for 36 runs and 5 s for 10,000."""
     _fit("law-holds")  # imports
     runs = read_runs(TABLES / "law-holds.csv")
@@ -254,7 +258,7 @@ def test_speed_of_a_round_and_of_a_large_table(simulate) -> None:  # type: ignor
     assert stratum.summary.boundary is not None
     assert stratum.summary.boundary.chosen == "ceiling"
     # 10,000 runs narrow C to about three per cent
-    assert stratum.summary.boundary.models["ceiling"].C.estimate == pytest.approx(0.05, rel=0.08)  # type: ignore[union-attr]
+    assert stratum.summary.boundary.models["ceiling"].C.estimate == pytest.approx(0.05, rel=0.08)
 
 
 def test_fitting_never_imports_torch() -> None:

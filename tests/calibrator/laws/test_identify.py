@@ -3,20 +3,27 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 
 from calibrator.laws.boundaries import POWER
 from calibrator.laws.evidence import round_up
+from calibrator.laws.findings import imprecise
 from calibrator.laws.fit import FittedStratum, fit_runs
+from calibrator.laws.observations import observe
+from calibrator.laws.priors import scales
+from calibrator.laws.solve import first_starts, solve
 from calibrator.laws.types import Run
 from calibrator.verdicts.types import Verdict
 
+Simulate = Callable[..., list[Run]]
 PLACE = {"log_C": math.log(0.013), "alpha": 1.0}
 
 
 @pytest.fixture(scope="module")
-def study(simulate) -> list[Run]:  # type: ignore[no-untyped-def]
+def study(simulate: Simulate) -> list[Run]:
     runs: list[Run] = simulate(3, POWER, repeats=2, **PLACE)
     return runs
 
@@ -80,7 +87,7 @@ def test_one_setting(study: list[Run]) -> None:
     _refused(mixed, "one_setting", budget=True)
 
 
-def test_one_interval_is_flagged(simulate) -> None:  # type: ignore[no-untyped-def]
+def test_one_interval_is_flagged(simulate: Simulate) -> None:
     (stratum,) = fit_runs(simulate(3, POWER, intervals=(16,), repeats=4, **PLACE))
     sentence = _sentence(stratum, "one_sync_interval")
     assert "how it depends on S is unknown" in sentence
@@ -90,7 +97,7 @@ def test_one_interval_is_flagged(simulate) -> None:  # type: ignore[no-untyped-d
     assert stratum.summary.identifiable.model_dump() == {"C": False, "alpha": False, "B": True}
 
 
-def test_one_rate_is_flagged(simulate) -> None:  # type: ignore[no-untyped-def]
+def test_one_rate_is_flagged(simulate: Simulate) -> None:
     (stratum,) = fit_runs(
         simulate(3, POWER, intervals=(1, 4, 16, 64, 256), rates=(8e-4,), repeats=3, **PLACE)
     )
@@ -177,13 +184,23 @@ def test_runs_that_follow_nothing_are_said(study: list[Run]) -> None:
     assert "only loosely" in _sentence(fit_runs(dealt)[0], "boundary_blurred")
 
 
-def test_too_narrow_a_range_of_staleness_is_said(simulate) -> None:  # type: ignore[no-untyped-def]
+def test_sampling_that_did_not_converge_is_said(study: list[Run]) -> None:
+    observations = observe(study)
+    at = scales(observations)
+    good = solve(observations, at, first_starts(observations, at, None))
+    assert imprecise(good) == []
+    (finding,) = imprecise(replace(good, effective=dict.fromkeys(good.effective, 3.0)))
+    assert finding.code == "imprecise_sampling"
+    assert "power" in finding.sentence
+
+
+def test_too_narrow_a_range_of_staleness_is_said(simulate: Simulate) -> None:
     (stratum,) = fit_runs(simulate(3, POWER, intervals=(16, 20), rates=(4e-4, 1.6e-3), repeats=2, **PLACE))
     assert not stratum.summary.identifiable.alpha
     assert "Next run: S = 80" in _sentence(stratum, "slope_not_identified")
 
 
-def test_budget_laws_are_rejected_where_they_are_wrong(simulate) -> None:  # type: ignore[no-untyped-def]
+def test_budget_laws_are_rejected_where_they_are_wrong(simulate: Simulate) -> None:
     """Onset at L proportional to S and to sqrt(eta): neither gamma = 0 nor beta = 1 holds."""
     runs = simulate(4, POWER, intervals=(4, 8, 16, 32), repeats=3, **PLACE)
 

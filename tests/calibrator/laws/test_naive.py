@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -9,6 +11,9 @@ import pytest
 
 from calibrator.laws.naive import logistic_boundary, naive_model
 from calibrator.laws.table import read_runs
+from calibrator.laws.types import Run
+
+Simulate = Callable[..., list[Run]]
 
 
 def test_one_outcome_gives_nothing(tables: Path) -> None:
@@ -26,7 +31,7 @@ def test_it_calls_short_runs_stable(tables: Path) -> None:
     assert naive_model(logistic_boundary(cut)) == naive_model(logistic_boundary(runs))
 
 
-def test_with_many_runs_it_finds_the_boundary(simulate) -> None:  # type: ignore[no-untyped-def]
+def test_with_many_runs_it_finds_the_boundary(simulate: Simulate) -> None:
     model = naive_model(logistic_boundary(simulate(1, 0, log_C=np.log(0.013), alpha=1.0, repeats=20)))
     assert model is not None
     assert model.weight == 0.0
@@ -42,3 +47,11 @@ def test_a_rate_that_helps_gives_nothing(tables: Path) -> None:
     runs = read_runs(tables / "law-holds.csv")
     upside_down = [run.model_copy(update={"learning_rate": 1e-14 / run.learning_rate}) for run in runs]
     assert logistic_boundary(upside_down) is None
+
+
+def test_a_rate_that_hardly_matters_gives_no_model(tables: Path) -> None:
+    runs = read_runs(tables / "law-holds.csv")
+    naive = logistic_boundary(runs)
+    assert naive is not None
+    assert naive_model(naive) is not None
+    assert naive_model(replace(naive, covariance=1e6 * naive.covariance)) is None

@@ -75,6 +75,22 @@ def test_a_rough_likelihood_only_guides() -> None:
     assert guided.weight @ guided.z[:, 0] == pytest.approx(exact.weight @ exact.z[:, 0], abs=0.005)
 
 
+def test_a_guide_that_is_far_off_is_corrected() -> None:
+    """Five standard deviations off in each of four directions."""
+    sd = np.full(4, 0.01)
+
+    def log_likelihood(z: Floats) -> Floats:
+        return np.asarray(norm.logpdf(0.5, z, sd).sum(axis=1))
+
+    def rough(z: Floats) -> Floats:
+        return np.asarray(norm.logpdf(0.55, z, sd).sum(axis=1) - 1e3 * (z[:, 0] - 0.55) ** 4)
+
+    found = sample(log_likelihood, [np.zeros(4)], points=512, rough=rough)
+    assert found.effective > 50
+    # a tenth of a posterior standard deviation, with 512 points
+    assert found.weight @ found.z == pytest.approx(np.full(4, 0.5), abs=1e-3)
+
+
 def test_points_are_the_same_every_time_and_inside_the_cube() -> None:
     u = sobol(256, 7)
     assert np.array_equal(u, sobol(256, 7))

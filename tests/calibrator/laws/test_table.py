@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -14,8 +15,11 @@ HEADER = "run,estimator,sync_interval,learning_rate,updates,verdict,onset_low,on
 GOOD = "a,gmc,8,0.001,100,collapsed,16,24"
 
 
+Write = Callable[..., Path]
+
+
 @pytest.fixture
-def write(tmp_path: Path):  # type: ignore[no-untyped-def]
+def write(tmp_path: Path) -> Write:
     def write(*lines: str) -> Path:
         path = tmp_path / "RUNS.csv"
         path.write_text("\n".join(lines) + "\n", encoding="utf-8")
@@ -24,7 +28,7 @@ def write(tmp_path: Path):  # type: ignore[no-untyped-def]
     return write
 
 
-def test_left_out_columns_have_defaults(write) -> None:  # type: ignore[no-untyped-def]
+def test_left_out_columns_have_defaults(write: Write) -> None:
     (run,) = read_runs(write(HEADER, GOOD))
     assert run.verdict is Verdict.COLLAPSED
     assert (run.max_lag, run.seed, run.strata) == (7, 0, {})
@@ -33,7 +37,7 @@ def test_left_out_columns_have_defaults(write) -> None:  # type: ignore[no-untyp
     assert run.cumulative_lr_onset_high == pytest.approx(0.024)
 
 
-def test_given_cumulative_columns_and_lag_win(write) -> None:  # type: ignore[no-untyped-def]
+def test_given_cumulative_columns_and_lag_win(write: Write) -> None:
     header = HEADER + ",max_lag,cumulative_lr,cumulative_lr_onset_low,cumulative_lr_onset_high"
     (run,) = read_runs(write(header, GOOD + ",15,0.09,0.012,0.02"))
     assert run.effective_interval == 16
@@ -44,12 +48,12 @@ def test_given_cumulative_columns_and_lag_win(write) -> None:  # type: ignore[no
     )
 
 
-def test_further_columns_separate_strata(write) -> None:  # type: ignore[no-untyped-def]
+def test_further_columns_separate_strata(write: Write) -> None:
     runs = read_runs(write(HEADER + ",G,model", GOOD + ",8,", GOOD + ",16,tiny"))
     assert [run.strata for run in runs] == [{"G": "8"}, {"G": "16", "model": "tiny"}]
 
 
-def test_blank_lines_and_onsets_of_survivors_are_ignored(write) -> None:  # type: ignore[no-untyped-def]
+def test_blank_lines_and_onsets_of_survivors_are_ignored(write: Write) -> None:
     (run,) = read_runs(write(HEADER, "", "a,gmc,8,0.001,100,stable,3,4", ""))
     assert run.onset_low is None
 
@@ -71,13 +75,13 @@ def test_blank_lines_and_onsets_of_survivors_are_ignored(write) -> None:  # type
         ("a,gmc,8,1e-3,100,stable", "row 2: 6 cells where the header has 8"),
     ],
 )
-def test_a_wrong_cell_is_named(write, row: str, says: str) -> None:  # type: ignore[no-untyped-def]
+def test_a_wrong_cell_is_named(write: Write, row: str, says: str) -> None:
     with pytest.raises(StudyConfigError, match=r"RUNS\.csv") as caught:
         read_runs(write(HEADER, row))
     assert says in str(caught.value)
 
 
-def test_a_wrong_file_is_named(write, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+def test_a_wrong_file_is_named(write: Write, tmp_path: Path) -> None:
     with pytest.raises(StudyConfigError, match=r"column\(s\) verdict missing"):
         read_runs(write(HEADER.replace(",verdict", ""), "a"))
     with pytest.raises(StudyConfigError, match="holds no runs"):
