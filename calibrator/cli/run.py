@@ -57,7 +57,7 @@ def write_answer(
     view = study_view(config, folder, results, outcome.conclusion)
     (folder.root / "figures").mkdir(exist_ok=True)
     for name, svg in figure_files(view).items():
-        write_atomically(folder.root / "figures" / name, svg)
+        write_atomically(folder.root / name, svg)
     write_atomically(folder.root / "report.html", render_html(view))
     write_atomically(folder.root / "report.md", render_markdown(view))
     render_terminal(study_view(config, folder, results, outcome.conclusion), Console())

@@ -62,6 +62,7 @@ def model_digest(config: ModelConfig) -> str:
 def load_policy(config: ModelConfig, *, device: str) -> Policy:
     """Load model and tokenizer, nothing from the network. Raises ConfigError naming what is wrong."""
     import torch
+    from safetensors import SafetensorError
     from transformers import AutoModelForCausalLM, AutoTokenizer
     from transformers.utils import logging
 
@@ -72,7 +73,7 @@ def load_policy(config: ModelConfig, *, device: str) -> Policy:
         model: Any = AutoModelForCausalLM.from_pretrained(
             folder, local_files_only=True, use_safetensors=True, dtype=torch.float32
         )
-    except (OSError, ValueError, KeyError) as error:
+    except (OSError, ValueError, KeyError, SafetensorError) as error:
         raise ConfigError(f"model.path = {config.path!r} cannot be loaded: {error}") from error
     if tokenizer.eos_token_id is None:
         raise ConfigError(f"model.path = {config.path!r}: the tokenizer has no end token; set eos_token")

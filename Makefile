@@ -1,0 +1,42 @@
+# `make demo` runs the main job on the embedded default, `make test` checks and tests everything.
+# Each does all the set-up that it needs: only Python (3.11 or newer) and make have to be there.
+
+PYTHON ?= python3
+VENV   ?= .venv
+BIN    := $(VENV)/bin
+PIP    := $(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt
+TORCH  := $(shell grep '^torch==' constraints.txt)
+
+.PHONY: demo test check bench clean
+
+demo: $(VENV)/.installed
+	$(BIN)/calibrate run --folder runs/demo
+
+test: check
+	$(BIN)/pytest
+
+check: $(VENV)/.dev
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+bench: $(VENV)/.installed
+	$(BIN)/python bench/trainer.py
+
+# The pinned torch comes first and by exact version, so that no later step replaces it by another build.
+$(VENV)/.torch: constraints.txt
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --quiet --disable-pip-version-check '$(TORCH)'
+	touch $@
+
+$(VENV)/.installed: $(VENV)/.torch pyproject.toml
+	$(PIP) --editable .
+	touch $@
+
+$(VENV)/.dev: $(VENV)/.installed
+	$(PIP) --editable '.[dev]'
+	touch $@
+
+clean:
+	rm -rf $(VENV) runs .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -1,0 +1,48 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from trainer.config import TaskConfig
+from trainer.errors import ConfigError
+from trainer.tasks import RunningSum, load_task
+from trainer.tasks.running_sum import answer, is_held_out
+
+
+@given(st.lists(st.integers(0, 9), min_size=1, max_size=20))
+def test_answer_is_the_running_sum_modulo_ten(digits: list[int]) -> None:
+    assert answer(digits) == "".join(str(sum(digits[: i + 1]) % 10) for i in range(len(digits)))
+
+
+def test_splits_never_meet() -> None:
+    task, rng = RunningSum(), np.random.default_rng(0)
+    assert not any(is_held_out(e.prompt) for e in task.prompts(rng, 2000))
+    assert all(is_held_out(e.prompt) for e in task.prompts(rng, 2000, held_out=True))
+
+
+def test_same_generator_state_same_prompts() -> None:
+    first, second = (RunningSum().prompts(np.random.default_rng(7), 50) for _ in range(2))
+    assert first == second
+
+
+def test_only_the_exact_answer_scores() -> None:
+    scores = RunningSum().score(["12", "13", "122", ""], ["12", "12", "12", "12"])
+    assert scores == [1.0, 0.0, 0.0, 0.0]
+
+
+@pytest.mark.parametrize(
+    ("task", "named"),
+    [
+        (TaskConfig(name="no-such-task"), "task.name"),
+        (TaskConfig(name="nowhere:Task"), "nowhere"),
+        (TaskConfig(name="json:Task"), "task.name"),
+        (TaskConfig(name="json:JSONDecoder"), "no prompts"),
+        (TaskConfig(options={"digits": 0}), "digits"),
+        (TaskConfig(options={"digit": 3}), "task.options"),
+    ],
+)
+def test_a_task_that_does_not_exist_or_fit_is_named(task: TaskConfig, named: str) -> None:
+    with pytest.raises(ConfigError, match=named):
+        load_task(task)
