@@ -19,8 +19,7 @@ class Fall:
     first: int
     """Index of the first fallen entry after it."""
     before: float
-    """Median lost fraction over the updates that lead up to `good`: how far below its best the run usually
-    is."""
+    """Median lost fraction over the updates up to `good`: how far below its best the run usually is."""
     depth: float
     """Median lost fraction from there on."""
     last_depth: float
@@ -84,7 +83,7 @@ def last_fall(track: Track, sync_interval: int) -> Fall | None:
 
 
 def dips(track: Track) -> list[Dip]:
-    """Every fall that was recovered from, in order. One observation below a good one of the same version is
+    """Every fall that was recovered from, in order; a bad observation beside a good one of its version is
     none."""
     found: list[Dip] = []
     start: int | None = None

@@ -14,7 +14,7 @@ from calibrator.verdicts import settings as rule
 from calibrator.verdicts.fall import Fall
 from calibrator.verdicts.levels import Levels, levels_of
 from calibrator.verdicts.settings import JudgeSettings
-from calibrator.verdicts.track import Track, track_of, track_of_run
+from calibrator.verdicts.track import Track, track_of, tracks_of_run
 from calibrator.verdicts.types import Evidence, Interval, RunVerdict, Verdict
 from calibrator.verdicts.witnesses import early_warnings
 
@@ -58,21 +58,27 @@ def judge_so_far(curve: Curve, settings: JudgeSettings) -> RunVerdict | None:
 
 
 def _accounts(curve: Curve, settings: JudgeSettings) -> list[_Account]:
+    S = settings.sync_interval
     rewards = levels_of(_finite(curve.rewards), settings.reward_floor)
-    track = track_of(rewards, probe=False)
-    levels: tuple[Levels, ...] = (rewards,)
-    if curve.probes is not None and curve.probes.version.size:
-        probes = levels_of(_finite(curve.probes), settings.reward_floor)
-        track = track_of_run(rewards, probes)
+    probes = levels_of(_finite(curve.probes), settings.reward_floor) if curve.probes is not None else None
+    if probes is None or not probes.size:
+        accounts = [_account((rewards,), track_of(rewards, probe=False), S)]
+    else:
+        track, apart = tracks_of_run(rewards, probes)
         levels = (rewards, probes)
-    accounts = [_Account("reward", levels, track, falls.last_fall(track, settings.sync_interval))]
+        accounts = (
+            [_account(levels, track, S)]
+            if apart is None
+            else [_account((rewards,), track, S), _account((probes,), apart, S)]
+        )
     for series in curve.others:
         further = levels_of(_finite(series), _other_floor(series, settings))
-        track = track_of(further, probe=False)
-        accounts.append(
-            _Account(series.name, (further,), track, falls.last_fall(track, settings.sync_interval))
-        )
+        accounts.append(_account((further,), track_of(further, probe=False), S))
     return accounts
+
+
+def _account(levels: tuple[Levels, ...], track: Track, sync_interval: int) -> _Account:
+    return _Account(levels[0].name, levels, track, falls.last_fall(track, sync_interval))
 
 
 def _finite(series: Series) -> Series:
@@ -209,16 +215,13 @@ def _degraded(accounts: list[_Account], settings: JudgeSettings) -> _Quiet | Non
 
 def _doubt(curve: Curve, accounts: list[_Account], settings: JudgeSettings) -> list[Evidence]:
     """Why the log cannot tell; empty when it can."""
-    track, found = accounts[0].track, []
-    rows = float(track.rows.sum())
-    if np.unique(track.version).size < rule.MIN_VERSIONS or rows < rule.MIN_ROWS:
-        found.append(
-            Evidence(
-                code="too_short",
-                sentence=f"{np.unique(track.version).size} policy versions in {rows:g} rows show no course.",
-            )
-        )
-    elif not track.clear:
+    levels, found = accounts[0].levels, []
+    versions = np.unique(np.concatenate([level.version for level in levels])).size
+    rows = sum(float(level.rows.sum()) for level in levels)
+    if versions < rule.MIN_VERSIONS or rows < rule.MIN_ROWS:
+        sentence = f"{versions} policy versions in {rows:g} rows show no course."
+        found.append(Evidence(code="too_short", sentence=sentence))
+    elif not accounts[0].track.clear:
         found.append(
             Evidence(code="too_noisy", sentence="The noise of the reward hides a loss of half of its range.")
         )

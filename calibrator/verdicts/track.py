@@ -14,12 +14,13 @@ from calibrator.verdicts.levels import Levels, rolling_mean, trailing_mean
 
 @dataclass(frozen=True)
 class Track:
-    """Rollouts and probes of one run in order of version. Arrays have length n, one entry an observed
-    version.
+    """Rollouts and probes of one run in order of version. Arrays have length n, one entry a version.
+
+    Versions observed before there was a reference to lose from are not in it.
 
     `lost` is the smoothed lost fraction (0: at the reference, 1: at the floor), `raw` the same without
-    smoothing and `raw_se` its standard error; `best` is the reference as reward above the floor (0 while
-    there is none) and `noise` the standard error of any one version as a share of it; `probe` tells probes
+    smoothing and `raw_se` its standard error; `best` is the reference as reward above the floor
+    and `noise` the standard error of any one version as a share of it; `probe` tells probes
     from rollouts. `clear` is false when the noise is too large for the log to show the loss of half the
     range.
     """
@@ -49,50 +50,56 @@ def track_of(levels: Levels, *, probe: bool, initial: float = 0.0) -> Track:
     level = rolling_mean(levels.level, smooth)
     best = np.maximum(_reference(levels, smooth, probe=probe), initial / levels.scale)
     # A reference that noise alone would give is none: nothing can be lost from it.
-    known = best > rule.SIGMAS * levels.noise / math.sqrt(smooth)
-    unit = np.where(known, best, np.inf)
+    known = np.flatnonzero(best > rule.SIGMAS * levels.noise / math.sqrt(smooth))
+    unit = best[known]
     return Track(
-        version=levels.version,
-        seen=levels.seen,
-        lost=_share(best - level, unit),
-        raw=_share(best - levels.level, unit),
-        raw_se=levels.se / unit,
-        rows=levels.rows,
-        best=np.where(known, best * levels.scale, 0.0),
+        version=levels.version[known],
+        seen=levels.seen[known],
+        lost=_share(unit - level[known], unit),
+        raw=_share(unit - levels.level[known], unit),
+        raw_se=levels.se[known] / unit,
+        rows=levels.rows[known],
+        best=unit * levels.scale,
         noise=levels.noise / unit,
-        probe=np.full(levels.size, probe),
+        probe=np.full(known.size, probe),
         clear=clear,
     )
 
 
-def track_of_run(rewards: Levels, probes: Levels) -> Track:
-    """Rollouts and probes as one course: both measure the same policy, each against its own reference.
+def tracks_of_run(rewards: Levels, probes: Levels) -> tuple[Track, Track | None]:
+    """Rollouts and probes as one track; or, when they cannot speak of the same policy, as two.
 
     The probes start after some updates, by when the policy may be dead: the first rollouts stand in for their
-    initial level, unless the two series contradict each other (another task, another parser).
+    initial level, unless the probes then contradict the rollouts (another task, another parser).
     """
-    rollouts = track_of(rewards, probe=False)
-    held_out = track_of(probes, probe=True)
-    if rollouts.size and held_out.size and rollouts.version[0] <= 0.0:
+    rollouts, alone = track_of(rewards, probe=False), track_of(probes, probe=True)
+    if rollouts.size and rollouts.version[0] <= 0.0 and not contradict(rollouts, alone):
         joint = track_of(probes, probe=True, initial=float(rollouts.best[0]))
-        if not _contradict(rollouts, joint):
-            held_out = joint
-    return merge(rollouts, held_out)
+        return merge(rollouts, alone if contradict(rollouts, joint) else joint), None
+    if contradict(rollouts, alone):
+        return rollouts, alone
+    return merge(rollouts, alone), None
 
 
-def _contradict(rollouts: Track, probes: Track) -> bool:
-    """Whether probes say fallen at versions whose rollouts are good."""
-    good = (rollouts.lost <= rule.RECOVERED) & (rollouts.version >= probes.version[0])
-    good &= rollouts.version <= probes.version[-1]
-    if int(good.sum()) < rule.PERSIST_VERSIONS:
+def contradict(rollouts: Track, probes: Track) -> bool:
+    """Whether probes say fallen at versions whose rollouts are good, or good where these have fallen."""
+    if not rollouts.size or not probes.size or not (rollouts.clear and probes.clear):
         return False
-    there = np.interp(rollouts.version[good], probes.version, probes.lost)
-    return bool(np.median(there) >= rule.FALLEN)
+    inside = (rollouts.version >= probes.version[0]) & (rollouts.version <= probes.version[-1])
+    there = np.interp(rollouts.version[inside], probes.version, probes.lost)
+    good, fallen = rollouts.lost[inside] <= rule.RECOVERED, rollouts.lost[inside] >= rule.FALLEN
+
+    def enough(chosen: np.ndarray) -> bool:
+        return int(chosen.sum()) >= rule.PERSIST_VERSIONS
+
+    return bool(
+        (enough(good) and np.median(there[good]) >= rule.FALLEN)
+        or (enough(fallen) and np.median(there[fallen]) <= rule.RECOVERED)
+    )
 
 
 def merge(first: Track, second: Track) -> Track:
-    """Both tracks in order of version, probes after rollouts of the same version; an unclear one is left
-    out."""
+    """Both in order of version, probes after rollouts of the same version; an unclear one is left out."""
     if not second.size or not second.clear:
         return first
     if not first.size or not first.clear:
@@ -116,9 +123,8 @@ def _smoothing(levels: Levels, initial: float, *, probe: bool) -> tuple[int, boo
     if levels.size == 0:
         return 1, True
     # Down to the next odd number: a version with four rows stands for itself.
-    for_rows = (
-        1 if probe else 2 * round((max(1.0, rule.SMOOTH_ROWS / levels.rows_per_version) - 1.0) / 2.0) + 1
-    )
+    rows = 1.0 if probe else max(1.0, rule.SMOOTH_ROWS / levels.rows_per_version)
+    for_rows = 2 * round((rows - 1.0) / 2.0) + 1
     top = max(float(np.max(rolling_mean(levels.level, for_rows))), initial)
     for_noise = (levels.noise / (rule.SMOOTH_NOISE * top)) ** 2 if top > 0.0 else 1.0
     most = max(for_rows, levels.size // 6)

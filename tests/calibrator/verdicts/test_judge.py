@@ -271,7 +271,21 @@ def test_a_floor_above_the_rewards_is_moved_and_told(around: Maker) -> None:
     assert any("below the stated floor" in warning for warning in verdict.warnings)
 
 
-def test_probes_of_another_task_do_not_disturb(run: Maker, around: Maker) -> None:
-    curve = run(1, 4, 384)
-    zero = Series("probe", *(np.arange(8.0, 385.0, 8.0) * factor for factor in (1, 0, 0, 1)))
-    assert judge(replace(curve, probes=zero), JudgeSettings(sync_interval=4)).verdict is Verdict.STABLE
+@pytest.mark.parametrize("level", [0.0, 0.3])
+def test_probes_of_another_task_do_not_disturb(run: Maker, level: float) -> None:
+    at = np.arange(8.0, 449.0, 8.0)
+    probes = Series("probe", at, np.full(at.size, level), np.full(at.size, 0.02), at)
+    healthy, dead = run(1, 4, 448), run(1, 4, 448, death=200)
+    assert judge(replace(healthy, probes=probes), JudgeSettings(sync_interval=4)).verdict is Verdict.STABLE
+    assert judge(replace(dead, probes=probes), JudgeSettings(sync_interval=4)).verdict is Verdict.COLLAPSED
+
+
+def test_rewards_may_be_missing_altogether(run: Maker) -> None:
+    curve = run(1, 4, 448, death=200)
+    nothing = Series("reward", *(np.empty(0) for _ in range(4)))
+    verdict = judge(replace(curve, rewards=nothing), JudgeSettings(sync_interval=4))
+    assert verdict.verdict is Verdict.COLLAPSED
+    assert (
+        judge(replace(curve, rewards=nothing, probes=nothing), JudgeSettings()).verdict
+        is Verdict.INCONCLUSIVE
+    )
