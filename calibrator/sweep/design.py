@@ -20,6 +20,7 @@ from calibrator.laws.fit import design_posterior
 from calibrator.laws.observations import is_event, is_used
 from calibrator.laws.posterior import Floats, Posterior, collapse_probability
 from calibrator.laws.types import Run
+from calibrator.verdicts.types import Verdict
 from trainer.config import cumulative_learning_rate
 
 GRID_RATIO = math.sqrt(2.0)
@@ -83,10 +84,11 @@ def first_round(space: DesignSpace, *, rates_per_interval: int = 2) -> list[Prop
     """
     target = target_cumulative_lr(None, [], space)
     intervals = sorted(set(space.sync_intervals))
+    places = np.linspace(0.0, 1.0, len(intervals)) if len(intervals) > 1 else [0.5]
     pairs = [
         (interval, rate)
-        for index, interval in enumerate(intervals)
-        for rate in _staggered(space, index / max(len(intervals) - 1, 1), rates_per_interval)
+        for interval, place in zip(intervals, places, strict=True)
+        for rate in _staggered(space, float(place), rates_per_interval)
     ]
     return [
         _proposed(space, pair, position, target=target, reason="coarse first round")
@@ -105,7 +107,7 @@ def next_round(
     """The `round_size` runs that are expected to narrow the advice most per update; fewer when none fits.
 
     `runs_so_far` are all runs of this stratum, in any order: their number gives the seeds. While only one
-    kind of outcome was seen the rates are bracketed from the bare verdicts: fourfold up while everything
+    kind of outcome was seen, the rates are bracketed from the bare verdicts: fourfold up while everything
     survives, fourfold down while everything dies. `seconds_per_update` of each swept S says which of them
     could be recommended (see `recommendable`); without it all count the same. Runs are proposed only while
     their full lengths fit into `updates_left`.
@@ -115,7 +117,7 @@ def next_round(
     target = target_cumulative_lr(posterior, runs_so_far, space)
     if posterior is None:
         pairs = _bracketing(runs_so_far, space, round_size)
-        reason = "narrows the gap between stable and collapsed runs"
+        reason = "looks for the other outcome: all runs so far ended alike"
     else:
         weights = dict.fromkeys(space.sync_intervals, 1.0)
         if seconds_per_update is not None:
@@ -126,7 +128,7 @@ def next_round(
         reason = "expected to narrow the largest stable rate most per update"
     start = len(runs_so_far)
     proposals = [
-        _proposed(space, pair, start + position, target=target, reason=reason)
+        _proposed(space, pair, start + position, target=target * _patience(runs_so_far, pair), reason=reason)
         for position, pair in enumerate(pairs)
     ]
     return _affordable(proposals, updates_left)
@@ -170,24 +172,21 @@ def target_cumulative_lr(posterior: Posterior | None, runs: Iterable[Run], space
 
 
 def bracket(runs: Sequence[Run], sync_interval: int) -> float | None:
-    """Next rate at this interval from the bare verdicts, to two digits; `None` when no run can be used.
+    """Next rate at this interval, to two digits, while all runs survived or all died; `None` without runs.
 
-    The middle of the gap between stable and collapsed; with one kind only, a factor of two beyond it, and of
-    four when all runs at all intervals are of that kind. An interval without runs takes those of all
-    intervals.
+    Fourfold above the largest rate that survived (a run that did not train counts as such), else fourfold
+    below the smallest that died, and between the two where there are both. An interval without runs goes by
+    those of all intervals.
     """
-    used = [run for run in runs if is_used(run)]
-    if not used:
-        return None
-    here = [run for run in used if run.sync_interval == sync_interval] or used
-    step = WIDEN if len({is_event(run) for run in used}) == 1 else 2.0
-    dead = [run.learning_rate for run in here if is_event(run)]
+    known = [run for run in runs if is_used(run) or run.verdict is Verdict.UNTRAINED]
+    here = [run for run in known if run.sync_interval == sync_interval] or known
     alive = [run.learning_rate for run in here if not is_event(run)]
-    if not dead:
-        return _two_digits(max(alive) * step)
-    if not alive:
-        return _two_digits(min(dead) / step)
-    return _two_digits(math.sqrt(max(alive) * min(dead)))
+    dead = [run.learning_rate for run in here if is_event(run)]
+    if alive and dead:
+        return _two_digits(math.sqrt(max(alive) * min(dead)))
+    if alive:
+        return _two_digits(max(alive) * WIDEN)
+    return _two_digits(min(dead) / WIDEN) if dead else None
 
 
 def narrow_enough(
@@ -243,6 +242,14 @@ def _proposed(
     return ProposedRun(space.estimator, interval, rate, space.seed(position), updates, reason)
 
 
+def _patience(runs: Sequence[Run], pair: tuple[int, float]) -> int:
+    """Factor on the length of a run: doubled for each earlier run at this pair that could not be judged."""
+    unclear = sum(
+        run.verdict is Verdict.INCONCLUSIVE and (run.sync_interval, run.learning_rate) == pair for run in runs
+    )
+    return int(2 ** min(unclear, 3))
+
+
 def _length(space: DesignSpace, pair: tuple[int, float], target: float) -> int:
     interval, rate = pair
     return run_length(
@@ -257,15 +264,12 @@ def _length(space: DesignSpace, pair: tuple[int, float], target: float) -> int:
 
 
 def _bracketing(runs: Sequence[Run], space: DesignSpace, round_size: int) -> list[tuple[int, float]]:
-    """Bracketed rates, intervals with the fewest runs first; a second lap repeats with other seeds."""
+    """A bracketed rate at each interval, those with the fewest runs first."""
     counts = {S: sum(run.sync_interval == S for run in runs) for S in sorted(set(space.sync_intervals))}
     order = sorted(counts, key=lambda interval: (counts[interval], interval))
     low, high = space.learning_rates
-    default = math.sqrt(low * high)
-    laps = math.ceil(round_size / len(order))
-    return [(interval, bracket(runs, interval) or _two_digits(default)) for interval in order * laps][
-        :round_size
-    ]
+    default = _two_digits(math.sqrt(low * high))
+    return [(interval, bracket(runs, interval) or default) for interval in order[:round_size]]
 
 
 def _most_telling(
