@@ -11,6 +11,7 @@ from calibrator.verdicts import settings as rule
 
 MAD_TO_SIGMA = 1.4826
 FLOOR_SLACK = 0.05  # share of the range by which noise may undercut the stated floor
+LARGEST_SE = 10.0  # in ranges of the reward
 SECOND_DIFFERENCE = 6.0**0.5  # standard deviation of x[i-1] - 2 x[i] + x[i+1] for unit white noise
 
 
@@ -54,7 +55,8 @@ def levels_of(series: Series, floor: float) -> Levels:
     scale = scale if scale > 0.0 else 1.0
     # Rounded, so that a tie at a threshold is a tie on every scale of the reward.
     value = np.round(np.maximum(series.value - used, 0.0) / scale, 9)
-    row_se = np.abs(series.se) / scale
+    # An error of many ranges says no more than one of a few, and its square must not overflow.
+    row_se = np.minimum(np.abs(series.se), LARGEST_SE * scale) / scale
     row_noise = _row_noise(value, series.version, row_se)
     version, start, rows = np.unique(series.version, return_index=True, return_counts=True)
     level = _by_version(value, start, rows)
