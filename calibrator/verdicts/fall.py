@@ -151,12 +151,12 @@ def is_cliff(fall: Fall, updates: int, sync_interval: int) -> bool:
 def onset(track: Track, fall: Fall) -> tuple[float, float]:
     """(last good, first bad] version around the half-way point of the fall.
 
-    An entry within one standard error of half-way is neither, so the interval covers it.
+    An entry within two standard errors of half-way is neither, so the interval covers it.
     """
     middle = 0.5 * (float(track.lost[fall.good]) + fall.depth)
     reach = min(track.size, fall.first + 3)
-    above = track.raw + track.raw_se < middle
-    below = track.raw - track.raw_se > middle
+    above = track.raw + rule.ONSET_SIGMAS * track.raw_se < middle
+    below = track.raw - rule.ONSET_SIGMAS * track.raw_se > middle
     high_version = float(track.version[fall.first])
     good = np.flatnonzero(above[:reach])
     low = int(good[-1]) if good.size else fall.good

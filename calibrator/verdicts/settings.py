@@ -53,6 +53,8 @@ SWINGS = 2.0
 # --- noise -----------------------------------------------------------------------------------------
 SIGMAS = 4.0
 """A difference counts beyond this many standard errors: 3e-5 for one look, about 1 % over 300 looks."""
+ONSET_SIGMAS = 2.0
+"""A version counts as good or bad for the onset when it lies so far from the half-way level of the fall."""
 SMOOTH_ROWS = 5
 """Rows behind one level: single batches scatter by factors of 1.4 to 3.6 even at a learning rate of 0."""
 SMOOTH_NOISE = 1 / 8
