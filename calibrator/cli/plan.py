@@ -7,6 +7,7 @@ from rich.table import Table
 
 from calibrator.cli.source import Source
 from calibrator.study.provenance import cores, gpu_count
+from calibrator.sweep.checks import check_inputs
 from calibrator.sweep.estimate import Estimate, estimate, total_updates
 from calibrator.sweep.executor import make_slots
 
@@ -14,6 +15,7 @@ from calibrator.sweep.executor import make_slots
 def print_plan(source: Source) -> None:
     """The first round run by run, then totals; bounds and assumptions are named as such."""
     config = source.config
+    check_inputs(config)
     needs = estimate(config)
     slots = make_slots(workers=config.resources.workers, gpus_per_trial=config.resources.gpus_per_trial)
     console = Console()

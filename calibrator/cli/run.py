@@ -17,6 +17,7 @@ from calibrator.study.config import StudyConfig
 from calibrator.study.journal import Journal
 from calibrator.study.results import TrialResult
 from calibrator.study.store import StudyFolder, prepare, write_json
+from calibrator.sweep.checks import check_inputs
 from calibrator.sweep.executor import make_slots, run_all
 from calibrator.sweep.rounds import Sweep, SweepResult
 from calibrator.sweep.target import trial_process
@@ -26,6 +27,7 @@ from trainer.files import disk_errors, write_atomically
 def run_study(source: Source) -> ExitCode:
     """Make or continue the sweep, write what it says, print the report. Returns the exit code of the command."""
     config = source.config
+    check_inputs(config)
     slots = make_slots(workers=config.resources.workers, gpus_per_trial=config.resources.gpus_per_trial)
     folder = StudyFolder(Path(config.output.folder))
     with folder.locked(), disk_errors(folder.root):

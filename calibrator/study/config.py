@@ -35,6 +35,8 @@ class SweepConfig(Config):
     """Seeds of the first trials of each estimator; later trials count on from the largest."""
     estimators: Annotated[tuple[EstimatorName, ...], Field(min_length=1)] = ("gmc",)
     """Estimators to sweep. The one of [trainer] decides the recommendation, the others are shown beside it."""
+    rates_per_interval: Annotated[int, Field(ge=1)] = 2
+    """Learning rates for each interval in the coarse first round."""
     rounds: Annotated[int, Field(ge=1)] = 4
     """Most rounds: one coarse round, then rounds of the runs that narrow the recommendation most."""
     round_size: Annotated[int, Field(ge=1)] = 4

@@ -192,7 +192,7 @@ def proposals(
     )
     own = [result.run() for result in results if result.config.trainer.estimator == estimator]
     if not own:
-        return first_round(space)
+        return first_round(space, rates_per_interval=config.sweep.rates_per_interval)
     size = config.sweep.round_size if decides else max(1, config.sweep.round_size // 2)
     seconds = None
     if cost is not None and decides:

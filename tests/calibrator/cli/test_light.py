@@ -1,0 +1,107 @@
+"""Light commands: quick, without torch, and honest about bad input."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+CALIBRATE = [str(Path(sys.executable).with_name("calibrate"))]
+HEAVY = ("torch", "transformers", "vllm")
+
+
+def run(*arguments: object, cwd: Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [*CALIBRATE, *map(str, arguments)], cwd=cwd, capture_output=True, text=True, timeout=120, check=False
+    )
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["--help"],
+        ["run", "--help"],
+        ["plan"],
+        ["init"],
+        ["status", "nowhere"],
+        ["train", "--from", "nowhere"],
+    ],
+)
+def test_light_commands_import_no_heavy_package(tmp_path: Path, arguments: list[str]) -> None:
+    code = (
+        "import sys\nfrom calibrator.cli import main\n"
+        f"sys.argv = ['calibrate', *{arguments!r}]\n"
+        "try:\n    main()\nexcept SystemExit:\n    pass\n"
+        f"print('HEAVY', sorted(set(sys.modules) & set({HEAVY!r})))"
+    )
+    answer = subprocess.run(
+        [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, timeout=60, check=True
+    )
+    assert answer.stdout.strip().endswith("HEAVY []")
+
+
+def test_help_takes_under_half_a_second(tmp_path: Path) -> None:
+    """Best of five: the machine may be busy, the program may not be slow."""
+    seconds = []
+    for _ in range(5):
+        start = time.perf_counter()
+        assert run("--help", cwd=tmp_path).returncode == 0
+        seconds.append(time.perf_counter() - start)
+    assert min(seconds) < 0.5
+
+
+def test_init_writes_a_file_that_plan_reads_and_never_overwrites(tmp_path: Path) -> None:
+    assert run("init", cwd=tmp_path).returncode == 0
+    plan = run("plan", "study.toml", cwd=tmp_path)
+    assert plan.returncode == 0
+    assert "updates" in plan.stdout
+    again = run("init", cwd=tmp_path)
+    assert again.returncode == 2
+    assert "--force" in again.stderr
+    assert run("init", "--force", cwd=tmp_path).returncode == 0
+
+
+def test_plan_launches_nothing(tmp_path: Path) -> None:
+    assert run("plan", cwd=tmp_path).returncode == 0
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("command", ["plan", "run"])
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        ("[sweep]\nsync_intervals = [0]", "sweep.sync_intervals.0 = 0"),
+        ("[sweep]\nlearning_rates = [-1.0, 1.0]", "sweep.learning_rates.0 = -1.0"),
+        ("[advice]\nhorizon = 0", "advice.horizon = 0"),
+        ("[advise]\nhorizon = 10", "unknown key advise"),
+        ("[model]\npath = 'no/such/model'", "no/such/model"),
+        ("[model]\npath = '.'", "config.json"),
+        ("[task]\nname = 'chess'", "task.name"),
+        ('[task]\nname = "\\u001b[31mred"', "\\x1b[31mred"),
+        ("not toml", "not TOML"),
+    ],
+)
+def test_bad_studies_end_with_one_clear_line(tmp_path: Path, command: str, content: str, words: str) -> None:
+    (tmp_path / "study.toml").write_text(content)
+    answer = run(command, "study.toml", cwd=tmp_path)
+    assert answer.returncode == 2
+    assert words in answer.stderr
+    assert "Traceback" not in answer.stderr
+    assert "\x1b" not in answer.stderr
+    assert len(answer.stderr.strip().splitlines()) == 1
+
+
+def test_unknown_option_is_a_usage_error(tmp_path: Path) -> None:
+    answer = run("run", "--max-update", "3", cwd=tmp_path)
+    assert answer.returncode == 2
+    assert "--max-update" in answer.stderr
+
+
+@pytest.mark.parametrize("command", [["status"], ["train", "--from"]])
+def test_a_folder_that_is_no_study_is_named(tmp_path: Path, command: list[str]) -> None:
+    answer = run(*command, tmp_path, cwd=tmp_path)
+    assert answer.returncode == 2
+    assert "not a study folder" in answer.stderr

@@ -1,0 +1,74 @@
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from calibrator.errors import CorruptStudyError, StudyConfigError, StudyMismatchError
+from calibrator.study.config import StudyConfig, parse_config
+from calibrator.study.store import StudyFolder, open_study, prepare, read_json
+from trainer.errors import ConfigError, EnvironmentFailedError
+
+
+def study(folder: Path, **sections: dict[str, object]) -> StudyConfig:
+    return parse_config(StudyConfig, {"output": {"folder": str(folder)}, **sections}, source="test")
+
+
+def test_a_study_may_be_continued_with_another_horizon_but_not_another_trainer(tmp_path: Path) -> None:
+    prepare(study(tmp_path / "s"), "")
+    prepare(study(tmp_path / "s", advice={"horizon": 800}), "")
+    with pytest.raises(StudyMismatchError, match=r"trainer\.epsilon was 0\.2, is 0\.5"):
+        prepare(study(tmp_path / "s", trainer={"epsilon": 0.5}), "")
+
+
+def test_another_model_under_the_same_path_is_noticed(tmp_path: Path) -> None:
+    folder = prepare(study(tmp_path / "s"), "")
+    content = json.loads(folder.resolved.read_text())
+    content["digests"]["model"] = "0" * 16
+    folder.resolved.write_text(json.dumps(content))
+    with pytest.raises(StudyMismatchError, match="the model itself"):
+        prepare(study(tmp_path / "s"), "")
+
+
+def test_a_folder_with_other_things_in_it_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "thesis.tex").write_text("")
+    with pytest.raises(StudyConfigError, match=r"thesis\.tex"):
+        prepare(study(tmp_path), "")
+
+
+def test_the_users_own_study_file_may_lie_in_the_folder(tmp_path: Path) -> None:
+    (tmp_path / "study.toml").write_text("")
+    prepare(study(tmp_path), "# mine\n")
+    assert (tmp_path / "study.toml").read_text() == "# mine\n"
+
+
+def test_missing_model_is_named_before_anything_is_written(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="no-model"):
+        prepare(study(tmp_path / "s", model={"path": str(tmp_path / "no-model")}), "")
+    assert not (tmp_path / "s").exists()
+
+
+def test_two_commands_on_one_study_are_refused(tmp_path: Path) -> None:
+    with StudyFolder(tmp_path).locked(), pytest.raises(StudyConfigError, match="another calibrate"):
+        StudyFolder(tmp_path).locked().__enter__()
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
+def test_read_only_folder_is_an_environment_error(tmp_path: Path) -> None:
+    tmp_path.chmod(0o500)
+    with pytest.raises(EnvironmentFailedError, match="permission"), StudyFolder(tmp_path / "s").locked():
+        pass
+
+
+def test_what_is_no_study_and_what_is_broken_is_said(tmp_path: Path) -> None:
+    with pytest.raises(StudyConfigError, match="not a study folder"):
+        open_study(tmp_path)
+    folder = prepare(study(tmp_path / "s"), "")
+    folder.resolved.write_text('{"schema_version": 99}')
+    with pytest.raises(CorruptStudyError, match="schema version 99"):
+        open_study(folder.root)
+    folder.resolved.write_text("{torn")
+    with pytest.raises(CorruptStudyError, match=r"resolved\.json"):
+        read_json(folder.resolved)
