@@ -132,7 +132,7 @@ def test_killed_at_five_random_moments_the_study_says_the_same(
 ) -> None:
     folder, seconds, _ = finished
     (tmp_path / "study.toml").write_text(STUDY)
-    moments = random.Random(20)
+    moments = random.Random(20)  # noqa: S311
     kept: dict[str, tuple[int, int]] = {}
     for _ in range(5):
         process = start("run", "study.toml", cwd=tmp_path)
