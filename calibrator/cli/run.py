@@ -62,7 +62,7 @@ def write_answer(
         write_atomically(folder.root / name, svg)
     write_atomically(folder.root / "report.html", render_html(view))
     write_atomically(folder.root / "report.md", render_markdown(view))
-    render_terminal(study_view(config, folder, results, outcome.conclusion), Console())
+    render_terminal(view, Console())
     if outcome.budget_bound:
         left = (
             "the answer above is partial"

@@ -17,6 +17,8 @@ from calibrator.study.timings import seconds_spent
 from reports.view import Role, RunView, StudyView, boundary_band
 
 PROPOSAL = "proposal.json"
+REPORTS = ("report.html", "report.md", "figures/", "fit.json", "manifest.json", "cost.json", "trials/")
+HAND_OVER = ("recommendation.json", "trainer.toml")
 
 
 def study_view(
@@ -37,9 +39,7 @@ def study_view(
         refusal=conclusion.refusal,
         cost=CostModel.model_validate(read_json(study.cost)) if study.cost.is_file() else None,
         manifest=manifest(config, results),
-        files=tuple(
-            sorted(path.name for path in study.root.glob("*.*") if path.is_file() and path.name[0] != ".")
-        ),
+        files=(*REPORTS, *(HAND_OVER if conclusion.recommendation else ())),
     )
 
 

@@ -54,7 +54,18 @@ def next_card(view: StudyView) -> Card:
         return Card(
             "next", "Next", (Paragraph("Run what the sentence above asks for, then this command again."),)
         )
-    return Card("next", "Next", (Code(command),))
+    return Card("next", "Next", (*_in_one_line(view), Code(command)))
+
+
+def _in_one_line(view: StudyView) -> tuple[Paragraph, ...]:
+    """The four numbers again: on a terminal the end of the report is what one sees."""
+    rec = view.recommendation
+    if rec is None:
+        return ()
+    settings = [f"S = {rec.sync_interval}", f"eta = {rate(rec.learning_rate)}"]
+    settings += [f"G = {rec.group_size}"] if rec.group_size is not None else []
+    settings += [f"epsilon = {significant(rec.epsilon)}"] if rec.epsilon is not None else []
+    return (Paragraph(", ".join(settings), strong=True),)
 
 
 def _refusal(view: StudyView) -> str:

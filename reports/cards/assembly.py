@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from reports.cards.advice import frontier, group_epsilon, how_sure, next_card, what_to_set
-from reports.cards.blocks import Card, Checks, Paragraph
+from reports.cards.blocks import Block, Card, Checks, Paragraph
 from reports.cards.health import finding_checks, health_card, severity
 from reports.cards.laws import budget_card, law_tables, naive_card, phase_card, rewards_card
 from reports.cards.origins import origins_card
 from reports.cards.runs import by_verdict_card, cost_card, files_card, manifest_card, runs_card
+from reports.numbers import plural
 from reports.view import StudyView
 
 
@@ -46,11 +47,14 @@ def terminal_cards(view: StudyView) -> tuple[Card, ...]:
 
 
 def findings_card(view: StudyView) -> Card:
-    """The findings alone, without the checks that pass."""
+    """The findings that ask for something; results that are neither good nor bad are counted only."""
     checks = sorted(finding_checks(view), key=severity)
-    if not checks:
-        return Card("findings", "Findings", (Paragraph("None."),))
-    return Card("findings", "Findings", (Checks(tuple(checks)),))
+    urgent = tuple(check for check in checks if check.status in ("FAIL", "WARN"))
+    notes = len(checks) - len(urgent)
+    blocks: list[Block] = [Checks(urgent)] if urgent else []
+    if notes:
+        blocks.append(Paragraph(f"{plural(notes, 'further note')} in report.html and report.md."))
+    return Card("findings", "Findings", tuple(blocks or [Paragraph("None.")]))
 
 
 def _with_command(view: StudyView) -> Card:

@@ -1,0 +1,110 @@
+"""Seconds per update of the lockstep trainer on the embedded default, and where they go.
+
+`python bench/trainer.py [--sync-interval 8] [--updates 64] [--repetitions 5] [--json]`. One thread, no probe: what an
+update of a sweep costs between two probes. `generate` and `learn` hold the model's forward passes, the backward pass
+and the optimizer's step only; `score` is the task's scoring function; `overhead` is all the rest: sampling tokens,
+masks, estimators, statistics, writing rows.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import tempfile
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+import torch
+from transformers import Qwen3ForCausalLM
+
+from trainer.config import ProbeConfig, RunConfig, TrainerConfig
+from trainer.loop import lockstep
+from trainer.tasks import RunningSum
+
+PHASES = ("generate", "score", "learn", "overhead")
+
+
+@contextmanager
+def counted(owner: Any, name: str, seconds: dict[str, float], phase: Callable[[], str]) -> Iterator[None]:
+    """Add the time spent in `owner.name` to a phase while the block runs."""
+    original = getattr(owner, name)
+
+    def timed(*args: Any, **kwargs: Any) -> Any:
+        start = time.perf_counter()
+        try:
+            return original(*args, **kwargs)
+        finally:
+            seconds[phase()] += time.perf_counter() - start
+
+    setattr(owner, name, timed)
+    try:
+        yield
+    finally:
+        setattr(owner, name, original)
+
+
+def measure(config: RunConfig, folder: Path) -> dict[str, float]:
+    """Seconds per update by phase of one run, the first cycle left out: it warms caches."""
+    seconds: dict[str, float] = defaultdict(float)
+    marks: list[tuple[float, dict[str, float]]] = []
+
+    def on_row(rows: Any) -> bool:
+        if len(rows) in (config.sync_interval, config.updates):
+            marks.append((time.perf_counter(), dict(seconds)))
+        return False
+
+    with (
+        counted(
+            Qwen3ForCausalLM, "__call__", seconds, lambda: "learn" if torch.is_grad_enabled() else "generate"
+        ),
+        counted(torch.Tensor, "backward", seconds, lambda: "learn"),
+        counted(torch.optim.AdamW, "step", seconds, lambda: "learn"),
+        counted(RunningSum, "score", seconds, lambda: "score"),
+    ):
+        lockstep.train(config, folder, on_row=on_row)
+    (start, before), (end, after) = marks
+    updates = config.updates - config.sync_interval
+    parts = {phase: (after.get(phase, 0.0) - before.get(phase, 0.0)) / updates for phase in PHASES[:-1]}
+    whole = (end - start) / updates
+    return {"update": whole, **parts, "overhead": whole - sum(parts.values())}
+
+
+def main() -> None:
+    """Run and print medians."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--sync-interval", type=int, default=8)
+    parser.add_argument("--updates", type=int, default=64)
+    parser.add_argument("--repetitions", type=int, default=5)
+    parser.add_argument("--json", action="store_true")
+    options = parser.parse_args()
+    config = RunConfig(
+        trainer=TrainerConfig(group_size=16, prompts_per_update=8),
+        probe=ProbeConfig(every=10**6),
+        sync_interval=options.sync_interval,
+        learning_rate=3e-4,
+        updates=options.updates,
+    )
+    runs = []
+    for repetition in range(options.repetitions):
+        with tempfile.TemporaryDirectory() as folder:
+            runs.append(measure(config.model_copy(update={"seed": repetition}), Path(folder)))
+    medians = {name: statistics.median(run[name] for run in runs) for name in runs[0]}
+    shares = {name: medians[name] / medians["update"] for name in PHASES}
+    if options.json:
+        print(json.dumps({"seconds": medians, "shares": shares}))
+        return
+    print(f"P=8, G=16, S={options.sync_interval}, one thread: {medians['update']:.4f} s per update")
+    for name in PHASES:
+        print(f"  {name:<9} {medians[name]:.4f} s  {shares[name]:6.1%}")
+
+
+if __name__ == "__main__":
+    main()
