@@ -102,8 +102,16 @@ def reward_moved(levels: Levels) -> bool:
 
 
 def policy_moved(curve: Curve) -> bool:
-    """Whether entropy, length or log-ratio say that the policy changed although its reward did not."""
-    return any(_witness_moved(curve.witnesses.get(name)) for name in ("entropy", "response_length", "kl"))
+    """Whether entropy, length, KL or log-ratio say that the policy changed although its reward did not."""
+    told = any(_witness_moved(curve.witnesses.get(name)) for name in ("entropy", "response_length", "kl"))
+    return told or _ratios_moved(curve)
+
+
+def _ratios_moved(curve: Curve) -> bool:
+    """Within a sync cycle the log-ratio is how far the learner went from the policy that made the rollouts."""
+    ratios = curve.witnesses.get("log_ratio_abs_mean")
+    known = ratios[np.isfinite(ratios)] if ratios is not None else np.empty(0)
+    return bool(known.size and np.mean(known) > rule.MOVED_LOG_RATIO)
 
 
 def no_gradient(curve: Curve) -> bool:

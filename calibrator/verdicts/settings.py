@@ -72,6 +72,9 @@ MIN_VERSIONS = 3
 """Fewer policies than this show no course."""
 MIN_ROWS = 8
 """Fewer rows than this show no level."""
+MOVED_LOG_RATIO = 0.05
+"""Mean size of a trajectory's log-ratio to its own behaviour policy from which the learner clearly moves: a
+twentieth of all probability mass each cycle is more than any numerical mismatch."""
 FLAT_UPDATES = 64
 """A reward that has not moved for fewer updates than this may simply be too young."""
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import sys
 import time
 from pathlib import Path
 
 import pytest
+
+from trainer.models import EMBEDDED_FOLDER
 
 CALIBRATE = [str(Path(sys.executable).with_name("calibrate"))]
 HEAVY = ("torch", "transformers", "vllm")
@@ -91,6 +94,21 @@ def test_bad_studies_end_with_one_clear_line(tmp_path: Path, command: str, conte
     assert words in answer.stderr
     assert "Traceback" not in answer.stderr
     assert "\x1b" not in answer.stderr
+    assert len(answer.stderr.strip().splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    ("missing", "words"),
+    [("tokenizer*", "no tokenizer"), ("*.safetensors", "safetensors"), ("config.json", "config.json")],
+)
+def test_an_incomplete_model_folder_says_what_is_missing(tmp_path: Path, missing: str, words: str) -> None:
+    model = Path(shutil.copytree(EMBEDDED_FOLDER, tmp_path / "model"))
+    for path in model.glob(missing):
+        path.unlink()
+    (tmp_path / "study.toml").write_text("[model]\npath = 'model'")
+    answer = run("run", "study.toml", cwd=tmp_path)
+    assert answer.returncode == 2
+    assert words in answer.stderr
     assert len(answer.stderr.strip().splitlines()) == 1
 
 

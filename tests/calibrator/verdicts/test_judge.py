@@ -202,6 +202,15 @@ def test_a_rate_too_small_to_tell_is_untrained(around: Maker) -> None:
     assert judge(around(np.full(300, 0.4)), JudgeSettings()).verdict is Verdict.UNTRAINED
 
 
+def test_a_flat_reward_of_a_policy_that_moves_is_stable(around: Maker) -> None:
+    """Base level, gradients and ratios all alive: the run trained, it just got nowhere."""
+    curve = around(np.full(300, 0.6))
+    still = replace(curve, witnesses={"log_ratio_abs_mean": np.full(300, 1e-5)})
+    moving = replace(curve, witnesses={"log_ratio_abs_mean": np.full(300, 0.2)})
+    assert judge(still, JudgeSettings()).verdict is Verdict.UNTRAINED
+    assert judge(moving, JudgeSettings()).verdict is Verdict.STABLE
+
+
 def test_printed_zero_gradients_of_a_run_that_learns_are_ignored(around: Maker) -> None:
     curve = replace(around(rising(300)), witnesses={"grad_norm": np.zeros(300)})
     assert judge(curve, JudgeSettings()).verdict is Verdict.STABLE
