@@ -254,13 +254,17 @@ def _draw_curve(panel: Axes, row: RunView, verdict: Verdict, points: int, alpha:
 
 
 def reward_on_clock(row: RunView, points: int) -> tuple[Floats, Floats]:
-    """L and reward of a run's rollouts, as means over at most `points` bins of equal length."""
+    """L and reward of a run, as means over at most `points` bins of equal length.
+
+    From the probes where there are any: a version's rollouts come from few prompts and scatter far more.
+    """
     curve = row.curve
     if curve is None:
         return np.empty(0), np.empty(0)
     clock = np.concatenate([[0.0], np.cumsum(curve.learning_rate)])
-    total = np.interp(curve.rewards.version, np.arange(clock.size), clock)
-    value = curve.rewards.value
+    series = curve.probes if curve.probes is not None and curve.probes.value.size > 1 else curve.rewards
+    total = np.interp(series.version, np.arange(clock.size), clock)
+    value = series.value
     keep = np.isfinite(total) & np.isfinite(value) & (total > 0)
     total, value = total[keep], value[keep]
     edges = np.unique(np.linspace(0, total.size, min(points, total.size) + 1).astype(int))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
@@ -11,14 +12,15 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from calibrator.errors import CorruptStudyError
 from calibrator.runlogs.curve import Curve
-from calibrator.runlogs.own import read_metrics
+from calibrator.runlogs.own import curve_from_rows, read_metrics
 from calibrator.study.config import StudyConfig
 from calibrator.study.results import CONFIG, METRICS, TrialResult, load_result
 from calibrator.study.store import StudyFolder, read_json
+from calibrator.verdicts.judge import JudgeSettings, judge
 from calibrator.verdicts.types import Verdict
 from trainer.config import RunConfig
+from trainer.tasks import load_task
 
 STYLES = {
     Verdict.STABLE: "green",
@@ -28,6 +30,8 @@ STYLES = {
 }
 SHOWN = 24
 """Most trials in the live table; older ones scroll away."""
+EVERY = 2.0
+"""Seconds between two looks at the logs: reading and judging them takes time from the trials."""
 
 
 class Progress:
@@ -35,6 +39,8 @@ class Progress:
 
     def __init__(self, config: StudyConfig, study: StudyFolder, console: Console) -> None:
         self._limit = config.sweep.max_updates
+        self._floor = load_task(config.task).reward_floor
+        self._drawn = 0.0
         self._study, self._console = study, console
         self._live = (
             Live(console=console, refresh_per_second=4, transient=True) if console.is_terminal else None
@@ -70,8 +76,9 @@ class Progress:
             if result:
                 self._finished[folder] = result
                 self._say(_line(result))
-        if self._live:
+        if self._live and time.monotonic() - self._drawn > EVERY:
             self._live.update(self._table(running))
+            self._drawn = time.monotonic()
 
     def _say(self, text: str) -> None:
         if self._live is None:
@@ -83,15 +90,18 @@ class Progress:
 
     def _table(self, running: Sequence[Path]) -> Table:
         made = sum(r.verdict.updates for f, r in self._finished.items() if f in self._planned)
-        curves = {folder: _curve(folder) for folder in running}
+        curves = {folder: curve_so_far(folder) for folder in running}
         spent = self._spent + made + sum(curve.updates for curve in curves.values())
-        left = f", budget {self._limit - spent} left" if self._limit else ""
-        table = Table(title=f"{self._stage}: {spent} updates spent{left}", title_justify="left", expand=False)
+        planned = self._remaining() - sum(curve.updates for curve in curves.values())
+        left = f"{self._limit - spent} left" if self._limit else f"at most {planned} left in this stage"
+        table = Table(title=f"{self._stage}: {spent} updates spent, {left}", title_justify="left")
         for name in ("trial", "estimator", "S", "eta", "update", "reward", "verdict so far"):
             table.add_column(name, justify="left" if name in ("estimator", "verdict so far") else "right")
         for folder in [*self._finished, *running][-SHOWN:]:
             finished = self._finished.get(folder)
-            table.add_row(*(_finished_row(finished) if finished else _running_row(folder, curves[folder])))
+            table.add_row(
+                *(finished_row(finished) if finished else running_row(folder, curves[folder], self._floor))
+            )
         return table
 
 
@@ -99,31 +109,33 @@ def _config(folder: Path) -> RunConfig:
     return RunConfig.model_validate(read_json(folder / CONFIG))
 
 
-def _curve(folder: Path) -> Curve:
+def curve_so_far(folder: Path) -> Curve:
     """The log so far; a trial that just started may have none."""
-    try:
-        return read_metrics(folder / METRICS)
-    except (CorruptStudyError, OSError):
-        return read_metrics(Path("/dev/null"))
+    path = folder / METRICS
+    return read_metrics(path) if path.is_file() else curve_from_rows([])
 
 
 def _cells(config: RunConfig, number: str) -> list[str | Text]:
     return [number, config.trainer.estimator, str(config.sync_interval), f"{config.learning_rate:.2g}"]
 
 
-def _finished_row(result: TrialResult) -> list[str | Text]:
+def finished_row(result: TrialResult) -> list[str | Text]:
+    """Cells of a judged trial."""
     verdict = result.verdict
     word = Text(verdict.verdict.value, style=STYLES.get(verdict.verdict, "bright_black"))
     return [*_cells(result.config, str(result.number)), str(verdict.updates), _reward(result.curve()), word]
 
 
-def _running_row(folder: Path, curve: Curve) -> list[str | Text]:
+def running_row(folder: Path, curve: Curve, floor: float) -> list[str | Text]:
+    """Cells of a trial that has no verdict yet: what it would be judged if it ended here."""
     config = _config(folder)
+    settings = JudgeSettings(reward_floor=floor, sync_interval=config.sync_interval)
+    verdict = judge(curve, settings).verdict
     return [
         *_cells(config, folder.name),
         f"{curve.updates}/{config.updates}",
         _reward(curve),
-        Text("running", style="cyan"),
+        Text(f"{verdict.value} so far", style=STYLES.get(verdict, "bright_black")),
     ]
 
 

@@ -7,9 +7,10 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from calibrator.cli.live import _curve, _finished_row, _running_row
+from calibrator.cli.live import curve_so_far, finished_row, running_row
 from calibrator.study.results import load_result
 from calibrator.study.store import StudyFolder, open_study
+from trainer.tasks import load_task
 
 
 def print_status(root: Path) -> None:
@@ -19,12 +20,13 @@ def print_status(root: Path) -> None:
     for name in ("trial", "estimator", "S", "eta", "update", "reward", "verdict"):
         table.add_column(name, justify="left" if name in ("estimator", "verdict") else "right")
     spent, finished = 0, 0
+    floor = load_task(config.task).reward_floor
     for folder in study.trials():
         result = load_result(folder)
-        curve = _curve(folder)
+        curve = curve_so_far(folder)
         spent += curve.updates
         finished += result is not None
-        table.add_row(*(_finished_row(result) if result else _running_row(folder, curve)))
+        table.add_row(*(finished_row(result) if result else running_row(folder, curve, floor)))
     console = Console()
     console.print(table)
     limit = f" of {config.sweep.max_updates}" if config.sweep.max_updates else ""

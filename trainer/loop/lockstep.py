@@ -94,14 +94,13 @@ class _Lockstep:
         """Cycles of S updates from the last checkpoint on."""
         if self.config.evaluate and self.start == 0:
             self.held_out_before = self.held_out.evaluate()
-        ended = self._ended_before(on_row)
+        ended: str | None = None
         update = self.start
         while ended is None and update < self.config.updates:
             self._synchronize(update)
             cycle = self._generate(update, min(self.config.sync_interval, self.config.updates - update))
-            batch = len(cycle) // (len(cycle) // self._batch_size)
-            for start in range(0, len(cycle), batch):
-                ended = self._update(update, cycle.rows(start, start + batch), on_row)
+            for start in range(0, len(cycle), self._batch_size):
+                ended = self._update(update, cycle.rows(start, start + self._batch_size), on_row)
                 update += 1
                 if ended is not None:
                     break
@@ -113,13 +112,6 @@ class _Lockstep:
     @property
     def _batch_size(self) -> int:
         return self.config.trainer.group_size * self.config.trainer.prompts_per_update
-
-    def _ended_before(self, on_row: OnRow) -> str | None:
-        """A run may have been killed after its last row and before its end was noticed."""
-        rows = self.recorder.rows
-        if rows and "non_finite" in rows[-1]:
-            return NON_FINITE
-        return STOPPED if rows and on_row(rows) else None
 
     def _synchronize(self, update: int) -> None:
         if update - self.last_checkpoint >= self.config.checkpoint_every:

@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -237,42 +238,29 @@ def test_train_warns_outside_and_says_when_the_run_collapses(copy: Path) -> None
     assert "collapsed" in answer.stdout
 
 
-def test_no_space_left_is_one_line_and_exit_5(tmp_path: Path) -> None:
-    """A file system of one megabyte, as small disks go."""
+@pytest.fixture
+def small_disk(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Path]:
+    """A file system in memory with the mount options of the test; needs root."""
     disk = tmp_path / "disk"
     disk.mkdir()
-    mounted = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", "size=256k", "tmpfs", str(disk)],  # noqa: S607
-        capture_output=True,
-        check=False,
-    )
-    if mounted.returncode != 0:
-        pytest.skip("mounting a small file system needs root")
-    try:
-        (tmp_path / "study.toml").write_text(STUDY.replace('folder = "study"', f'folder = "{disk}/study"'))
-        answer = run("run", "study.toml", cwd=tmp_path)
-    finally:
-        subprocess.run(["umount", "-l", str(disk)], check=False)  # noqa: S607
-    assert answer.returncode == 5
-    assert "no space left" in answer.stderr
+    command = ["mount", "-t", "tmpfs", "-o", request.param, "tmpfs", str(disk)]
+    if subprocess.run(command, capture_output=True, check=False).returncode != 0:
+        pytest.skip("mounting a file system needs root")
+    yield disk
+    subprocess.run(["umount", "-l", str(disk)], check=False)  # noqa: S607
+
+
+@pytest.mark.parametrize(
+    ("small_disk", "words"),
+    [("size=256k", "no space left"), ("size=24k", "no space left"), ("ro", "read-only")],
+    indirect=["small_disk"],
+)
+def test_a_full_or_read_only_disk_is_one_clear_line_and_exit_5(
+    tmp_path: Path, small_disk: Path, words: str
+) -> None:
+    (tmp_path / "study.toml").write_text(STUDY.replace('folder = "study"', f'folder = "{small_disk}/study"'))
+    answer = run("run", "study.toml", cwd=tmp_path)
+    assert answer.returncode == 5, answer.stderr
+    assert words in answer.stderr
     assert "Traceback" not in answer.stderr
-
-
-def test_a_read_only_folder_is_one_line_and_exit_5(tmp_path: Path) -> None:
-    disk = tmp_path / "disk"
-    disk.mkdir()
-    mounted = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", "ro", "tmpfs", str(disk)],  # noqa: S607
-        capture_output=True,
-        check=False,
-    )
-    if mounted.returncode != 0:
-        pytest.skip("mounting a read-only file system needs root")
-    try:
-        (tmp_path / "study.toml").write_text(STUDY.replace('folder = "study"', f'folder = "{disk}/study"'))
-        answer = run("run", "study.toml", cwd=tmp_path)
-    finally:
-        subprocess.run(["umount", "-l", str(disk)], check=False)  # noqa: S607
-    assert answer.returncode == 5
-    assert "read-only" in answer.stderr
-    assert len(answer.stderr.strip().splitlines()) == 1
+    assert sum(line.startswith("calibrate:") for line in answer.stderr.splitlines()) == 1
