@@ -2,55 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
 
 import pytest
 
-from calibrator.advice.types import FrontierRow, Recommendation, ValidFor
+from calibrator.advice.types import Recommendation
 from calibrator.cli.train import Overrides, apply, warnings
 from calibrator.errors import StudyConfigError
-from calibrator.laws.types import Estimate
 from trainer.config import RunConfig
 
+Advice = Callable[..., Recommendation]
 DIGESTS = {"model": "m", "task": "t", "code": "c"}
-
-
-def advice(**changes: Any) -> Recommendation:
-    row = FrontierRow(
-        sync_interval=4,
-        max_learning_rate=1e-3,
-        learning_rate=1e-3,
-        eta_max=Estimate(estimate=2e-3, low=1.5e-3, high=2.5e-3),
-        collapse_probability=Estimate(estimate=0.01, low=0.0, high=0.05),
-        seconds_per_update=0.1,
-        progress_per_second=0.01,
-        useful=True,
-    )
-    defaults: dict[str, Any] = {
-        "sync_interval": 4,
-        "max_lag": 3,
-        "schedule": "lockstep",
-        "learning_rate": 1e-3,
-        "group_size": 16,
-        "epsilon": 0.2,
-        "estimator": "gmc",
-        "horizon": 400,
-        "risk": 0.05,
-        "rule": "stable",
-        "objective": "time",
-        "collapse_probability": row.collapse_probability,
-        "extrapolation": 0.9,
-        "origin": {},
-        "frontier": [row],
-        "valid_for": ValidFor(**DIGESTS, setting="s", longest_cumulative_lr=0.4, sync_intervals=[4]),
-    }
-    return Recommendation(**{**defaults, **changes})
-
-
 RUN = RunConfig(sync_interval=4, learning_rate=1e-3, updates=400)
 
 
-def test_the_recommended_run_needs_no_warning() -> None:
+def test_the_recommended_run_needs_no_warning(advice: Advice) -> None:
     assert warnings(advice(), RUN, DIGESTS) == []
 
 
@@ -64,13 +30,13 @@ def test_the_recommended_run_needs_no_warning() -> None:
         (Overrides(epsilon=0.5), "epsilon = 0.5"),
     ],
 )
-def test_leaving_what_it_is_valid_for_is_said(changes: Overrides, words: str) -> None:
+def test_leaving_what_it_is_valid_for_is_said(advice: Advice, changes: Overrides, words: str) -> None:
     found = warnings(advice(), apply(RUN, changes, seed=0), DIGESTS)
     assert any(words in warning for warning in found)
 
 
 @pytest.mark.parametrize("name", ["model", "task", "code"])
-def test_another_model_task_or_code_is_said(name: str) -> None:
+def test_another_model_task_or_code_is_said(advice: Advice, name: str) -> None:
     found = warnings(advice(), RUN, {**DIGESTS, name: "other"})
     assert any(name in warning for warning in found)
 
