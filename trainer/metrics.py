@@ -54,6 +54,9 @@ class MetricsRow(TypedDict, total=False):
     """Share of responses that hit the response limit."""
     tokens_generated: int
     tokens_learned: int
+    initial_reward: float
+    """Probe of version 0; on the row of update 0 only."""
+    initial_se: float
     probe_version: int
     """Version u + 1, on which the probe was taken; the three probe fields are absent on other rows."""
     probe_reward: float

@@ -146,11 +146,15 @@ def _rewards(rows: Sequence[Row], at: np.ndarray) -> Series:
 
 def _probes(rows: Sequence[Row], at: np.ndarray) -> Series | None:
     keep = [index for index, row in enumerate(rows) if row.get("probe_reward") is not None]
-    if not keep:
-        return None
     probed = [rows[index] for index in keep]
+    version, seen = _column(probed, "probe_version"), at[keep] + 1.0
     value, se = _column(probed, "probe_reward"), _column(probed, "probe_se")
-    return _series("probe", _column(probed, "probe_version"), value, se, at[keep] + 1.0)
+    start = rows[0]
+    if start.get("initial_reward") is not None:
+        version, seen = np.append(0.0, version), np.append(0.0, seen)
+        value = np.append(_column([start], "initial_reward"), value)
+        se = np.append(_column([start], "initial_se"), se)
+    return _series("probe", version, value, se, seen) if version.size else None
 
 
 def _witnesses(rows: Sequence[Row], at: np.ndarray, updates: int) -> dict[str, Floats]:

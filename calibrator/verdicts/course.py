@@ -76,8 +76,8 @@ def has_declined(decline: Decline, sync_interval: int) -> bool:
 
 
 def at_floor(levels: Levels) -> bool:
-    """Whether the reward never rose above its floor by more than noise."""
-    if not levels.size:
+    """Whether the reward never rose above its floor by more than noise, nor stood there at the start."""
+    if not levels.size or levels.level[0] > rule.SIGMAS * levels.se[0] > 0.0:
         return False
     window = min(levels.size, max(1, round(rule.REFERENCE_ROWS / levels.rows_per_version)))
     best = float(np.max(np.convolve(levels.level, np.full(window, 1.0 / window), mode="valid")))

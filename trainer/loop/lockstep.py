@@ -76,6 +76,7 @@ class _Lockstep:
         self.start = start.update if start else 0
         self.held_out_before = start.held_out_before if start else None
         self.last_checkpoint = self.start
+        self._initial: MetricsRow = {}
         self.recorder = Recorder(
             folder,
             update=self.start,
@@ -94,6 +95,9 @@ class _Lockstep:
         """Cycles of S updates from the last checkpoint on."""
         if self.config.evaluate and self.start == 0:
             self.held_out_before = self.held_out.evaluate()
+        if self.start == 0:
+            reward, se = self.held_out.probe()
+            self._initial = {"initial_reward": reward, "initial_se": se}
         ended: str | None = None
         update = self.start
         while ended is None and update < self.config.updates:
@@ -142,7 +146,8 @@ class _Lockstep:
         rate = learning_rate_at(update, peak=self.config.learning_rate, warmup=trainer.warmup)
         with self.recorder.clock.phase("learn"):
             step = self.learner.update(rollouts, rate)
-        row = self._row(update, rate, rollouts, step)
+        row: MetricsRow = {**self._row(update, rate, rollouts, step), **self._initial}
+        self._initial = {}
         finite = all(math.isfinite(value) for value in row.values() if isinstance(value, float))
         if finite and ((update + 1) % self.config.probe.every == 0 or update + 1 == self.config.updates):
             with self.recorder.clock.phase("probe"):
