@@ -37,12 +37,6 @@ class NothingToSayError(CalibratorError):
     exit_code = ExitCode.INCONCLUSIVE
 
 
-class BudgetSpentError(CalibratorError):
-    """`max_updates` bound before the sweep was complete."""
-
-    exit_code = ExitCode.BUDGET_SPENT
-
-
 class MachineError(CalibratorError):
     """The machine failed: folder not writable, no space left, a worker died."""
 

@@ -73,7 +73,9 @@ def load_checkpoint(folder: Path, learner: Learner, *, config: str) -> Progress 
 def _restore(learner: Learner, tensors: dict[str, Tensor]) -> None:
     previous = tensors.pop(_PREVIOUS, None)
     learner.previous_gradient = None if previous is None else previous.to(learner.parameters[0].device)
-    for parameter in learner.parameters:
+    for name, parameter in learner.policy.model.named_parameters():
+        if f"step.{name}" not in tensors:
+            continue  # never got a gradient, so Adam never made a state for it
         # Adam makes its state at the first step; an explicit one is what the tensors are copied into.
         learner.optimizer.state[parameter] = {
             "step": torch.zeros(()),

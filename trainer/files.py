@@ -15,6 +15,8 @@ _REMEDIES = {
     errno.EDQUOT: "the disk quota is used up; free some space and run the same command again, it continues",
     errno.EROFS: "the file system is read-only; choose another folder",
     errno.EACCES: "permission denied; choose a folder that you may write to",
+    errno.EEXIST: "a file stands where a folder is wanted; choose another folder",
+    errno.ENOTDIR: "a file stands where a folder is wanted; choose another folder",
     errno.EPERM: "operation not permitted; choose a folder that you may write to",
 }
 

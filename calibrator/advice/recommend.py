@@ -107,13 +107,13 @@ def _within_tested(runs: Sequence[Run], request: AdviceRequest) -> list[int]:
 
 
 def _origins(request: AdviceRequest) -> dict[str, Origin]:
-    """Where each number comes from. The swept G and epsilon are measured: every run was made with them."""
+    """Where each number comes from. G and epsilon are the study's own settings, which no run has put to the test."""
     measured = request.cost.origin == "measured"
     return {
         "sync_interval": "derived",
         "learning_rate": "derived",
-        "group_size": "measured",
-        "epsilon": "measured",
+        "group_size": "assumed",
+        "epsilon": "assumed",
         "collapse_probability": "derived",
         "extrapolation": "derived",
         "seconds_per_update": request.cost.origin,

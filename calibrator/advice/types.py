@@ -67,11 +67,13 @@ class Confirmation(_Record):
     """A run at the final four numbers."""
 
     trials: list[int]
+    sync_interval: int
     verdicts: list[str]
     learning_rate: float
     updates: int
     held_out_before: float
-    held_out_after: list[float]
+    held_out_after: list[float | None]
+    """Null where the run diverged."""
 
 
 class ValidFor(_Record):

@@ -12,6 +12,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
+from calibrator.errors import CorruptStudyError
 from calibrator.runlogs.curve import Curve
 from calibrator.runlogs.own import curve_from_rows, read_metrics
 from calibrator.study.config import StudyConfig
@@ -48,6 +49,7 @@ class Progress:
         self._stage, self._spent = "", 0
         self._planned: list[Path] = []
         self._finished: dict[Path, TrialResult] = {}
+        self._rows: dict[Path, list[str | Text]] = {}
 
     def __enter__(self) -> Progress:
         if self._live:
@@ -64,21 +66,25 @@ class Progress:
         """A stage begins; trials that are finished already are not run again."""
         self._stage, self._spent, self._planned = name, spent, list(folders)
         for folder in folders:
-            result = load_result(folder)
-            if result:
-                self._finished[folder] = result
+            self._note(folder)
         self._say(f"{name}: {len(folders)} runs, {self._remaining()} updates planned, {spent} spent")
 
     def tick(self, running: Sequence[Path], done: Sequence[Path]) -> None:
         """Called about twice a second."""
         for folder in done:
-            result = load_result(folder)
+            result = self._note(folder)
             if result:
-                self._finished[folder] = result
                 self._say(_line(result))
         if self._live and time.monotonic() - self._drawn > EVERY:
             self._live.update(self._table(running))
             self._drawn = time.monotonic()
+
+    def _note(self, folder: Path) -> TrialResult | None:
+        """Keep a finished trial and its row."""
+        result = load_result(folder)
+        if result is not None:
+            self._finished[folder], self._rows[folder] = result, finished_row(result)
+        return result
 
     def _say(self, text: str) -> None:
         if self._live is None:
@@ -98,10 +104,7 @@ class Progress:
         for name in ("trial", "estimator", "S", "eta", "update", "reward", "verdict so far"):
             table.add_column(name, justify="left" if name in ("estimator", "verdict so far") else "right")
         for folder in [*self._finished, *running][-SHOWN:]:
-            finished = self._finished.get(folder)
-            table.add_row(
-                *(finished_row(finished) if finished else running_row(folder, curves[folder], self._floor))
-            )
+            table.add_row(*(self._rows.get(folder) or running_row(folder, curves[folder], self._floor)))
         return table
 
 
@@ -111,8 +114,10 @@ def _config(folder: Path) -> RunConfig:
 
 def curve_so_far(folder: Path) -> Curve:
     """The log so far; a trial that just started may have none."""
-    path = folder / METRICS
-    return read_metrics(path) if path.is_file() else curve_from_rows([])
+    try:
+        return read_metrics(folder / METRICS)
+    except (CorruptStudyError, OSError):  # What is shown on the way must not end the sweep.
+        return curve_from_rows([])
 
 
 def _cells(config: RunConfig, number: str) -> list[str | Text]:
@@ -123,7 +128,12 @@ def finished_row(result: TrialResult) -> list[str | Text]:
     """Cells of a judged trial."""
     verdict = result.verdict
     word = Text(verdict.verdict.value, style=STYLES.get(verdict.verdict, "bright_black"))
-    return [*_cells(result.config, str(result.number)), str(verdict.updates), _reward(result.curve()), word]
+    return [
+        *_cells(result.config, str(result.number)),
+        str(verdict.updates),
+        _reward(curve_so_far(result.folder)),
+        word,
+    ]
 
 
 def running_row(folder: Path, curve: Curve, floor: float) -> list[str | Text]:

@@ -8,7 +8,7 @@ from rich.console import Console
 from rich.table import Table
 
 from calibrator.cli.live import curve_so_far, finished_row, running_row
-from calibrator.study.results import load_result
+from calibrator.study.results import CONFIG, load_result
 from calibrator.study.store import StudyFolder, open_study
 from trainer.tasks import load_task
 
@@ -22,6 +22,8 @@ def print_status(root: Path) -> None:
     spent, finished = 0, 0
     floor = load_task(config.task).reward_floor
     for folder in study.trials():
+        if not (folder / CONFIG).exists():
+            continue  # killed before it was made
         result = load_result(folder)
         curve = curve_so_far(folder)
         spent += curve.updates

@@ -12,9 +12,10 @@ from rich.console import Console
 
 from calibrator.advice.types import Recommendation
 from calibrator.errors import ExitCode, StudyConfigError
-from calibrator.handoff.write import read_recommendation, read_trainer_toml
+from calibrator.handoff.write import read_recommendation, read_trainer_toml, recommended_run
 from calibrator.study.config import describe
-from calibrator.study.store import StudyFolder, open_study, resolve
+from calibrator.study.results import SUMMARY, VERDICT
+from calibrator.study.store import StudyFolder, open_study, read_json, resolve
 from calibrator.verdicts.types import RunVerdict
 from trainer.config import RunConfig, cumulative_learning_rate
 from trainer.metrics import MetricsRow
@@ -38,10 +39,11 @@ def train_from(root: Path, *, out: Path | None, changes: Overrides, seed: int, k
     """Train with the recommended settings of the study in `root` and judge the run."""
     study, config = open_study(root)
     advice = read_recommendation(study)
+    wanted = recommended_run(config, advice)
     run = apply(read_trainer_toml(study), changes, seed)
     folder = out or study.root / "train" / f"seed-{seed}"
     console = Console(stderr=True)
-    for warning in warnings(advice, run, resolve(config)["digests"]):
+    for warning in warnings(advice, wanted, run, resolve(config)["digests"]):
         console.print(f"warning: {warning}", markup=False, highlight=False, soft_wrap=True)
     return _train(run, folder, keep_going=keep_going, console=console)
 
@@ -60,8 +62,8 @@ def apply(run: RunConfig, changes: Overrides, seed: int) -> RunConfig:
         raise StudyConfigError(f"options of calibrate train: {describe(error)}") from error
 
 
-def warnings(advice: Recommendation, run: RunConfig, digests: dict[str, str]) -> list[str]:
-    """Where this run leaves what the recommendation is valid for."""
+def warnings(advice: Recommendation, wanted: RunConfig, run: RunConfig, digests: dict[str, str]) -> list[str]:
+    """Where `run` leaves `wanted`, the run that the recommendation is for and valid for."""
     found = []
     row = next((row for row in advice.frontier if row.sync_interval == run.sync_interval), None)
     if row is None:
@@ -73,11 +75,12 @@ def warnings(advice: Recommendation, run: RunConfig, digests: dict[str, str]) ->
             f"S = {run.sync_interval} (fitted eta_max {row.eta_max.estimate:.2g}, "
             f"90 % interval {row.eta_max.low:.2g} to {row.eta_max.high:.2g})"
         )
-    for name, swept in (("group_size", advice.group_size), ("epsilon", advice.epsilon)):
-        if getattr(run.trainer, name) != swept:
-            found.append(
-                f"{name} = {getattr(run.trainer, name)} was not swept ({swept} was): the laws may not hold"
-            )
+    swept, given = wanted.trainer.model_dump(), run.trainer.model_dump()
+    found += [
+        f"trainer.{name} = {given[name]} was not swept ({swept[name]} was): the laws may not hold"
+        for name in given
+        if given[name] != swept[name]
+    ]
     if advice.valid_for is None:
         return found
     reached = cumulative_learning_rate(run.updates, peak=run.learning_rate, warmup=run.trainer.warmup)
@@ -95,7 +98,7 @@ def warnings(advice: Recommendation, run: RunConfig, digests: dict[str, str]) ->
 
 
 def _train(run: RunConfig, folder: Path, *, keep_going: bool, console: Console) -> ExitCode:
-    from calibrator.sweep.trial import execute, start_afresh
+    from calibrator.sweep.trial import claim, execute
 
     console.print(
         f"training {run.trainer.estimator}: S = {run.sync_interval}, eta = {run.learning_rate:.3g}, "
@@ -119,11 +122,11 @@ def _train(run: RunConfig, folder: Path, *, keep_going: bool, console: Console) 
 
     study = StudyFolder(folder)
     with study.locked():
-        start_afresh(folder, run)
-        summary, verdict = execute(
-            run, folder, stop_when_certain=not keep_going, watch=watch, keep_policy=True
-        )
-    _print_end(folder, verdict, summary.held_out_before, summary.held_out_after)
+        claim(folder, run)
+        if not (folder / VERDICT).exists():
+            execute(run, folder, stop_when_certain=not keep_going, watch=watch, keep_policy=True)
+    summary, verdict = read_json(folder / SUMMARY), RunVerdict.model_validate(read_json(folder / VERDICT))
+    _print_end(folder, verdict, summary["held_out_before"], summary["held_out_after"])
     return ExitCode.INCONCLUSIVE if verdict.verdict.is_event else ExitCode.RECOMMENDED
 
 

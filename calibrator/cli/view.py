@@ -67,6 +67,6 @@ def _run_view(result: TrialResult) -> RunView:
 def _curve(result: TrialResult) -> Curve | None:
     """A log that cannot be read back leaves its curve out of the report, not the run."""
     try:
-        return result.curve()
+        return result.curve
     except (CorruptStudyError, OSError):
         return None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -46,7 +46,7 @@ def conclude(
     results: Sequence[TrialResult],
     confirmation: Confirmation | None = None,
 ) -> Conclusion:
-    """Fit the laws to `results` and recommend by the rule of [advice]. Nothing is written."""
+    """Fit the laws to `results` and recommend by the rule of [advice]. Writes cost.json when there is none yet."""
     fitted = fit_runs([result.run() for result in results])
     fit = FitResult(strata=[stratum.summary for stratum in fitted])
     decisive = next((s for s in fitted if s.summary.estimator == config.trainer.estimator), None)
@@ -59,12 +59,28 @@ def conclude(
         return Conclusion(fitted, fit, None, str(error))
     advice = advice.model_copy(
         update={
-            "suggested": _suggest(config, own, advice.sync_interval),
             "confirmation": confirmation,
             "valid_for": _valid_for(config, decisive),
         }
     )
     return Conclusion(fitted, fit, advice, None)
+
+
+def with_suggestion(
+    config: StudyConfig, results: Sequence[TrialResult], conclusion: Conclusion
+) -> Conclusion:
+    """Add what recorded ratios suggest for G and epsilon; apart, since it reads all shards."""
+    advice = conclusion.recommendation
+    if advice is None:
+        return conclusion
+    own = [result for result in results if result.config.trainer.estimator == config.trainer.estimator]
+    suggested = _suggest(config, own, advice.sync_interval)
+    return replace(conclusion, recommendation=advice.model_copy(update={"suggested": suggested}))
+
+
+def embedded_cost() -> CostModel:
+    """Seconds of the embedded default, fixed so that its answer repeats; labelled assumed."""
+    return CostModel.model_validate(read_json(EMBEDDED_COST))
 
 
 def study_cost(config: StudyConfig, study: StudyFolder, results: Sequence[TrialResult]) -> CostModel | None:
@@ -75,7 +91,7 @@ def study_cost(config: StudyConfig, study: StudyFolder, results: Sequence[TrialR
     if study.cost.is_file():
         return CostModel.model_validate(read_json(study.cost))
     if config.is_embedded_default:
-        cost = CostModel.model_validate(read_json(EMBEDDED_COST))
+        cost = embedded_cost()
     elif results:
         cost = cost_from_timings(
             (row for result in results for row in cycles(result.folder)),
@@ -94,7 +110,7 @@ def observed_gains(results: Sequence[TrialResult]) -> tuple[ObservedGain, ...]:
     """How far stable runs had come at points of their curves, probes averaged in blocks."""
     gains = []
     for result in results:
-        curve = result.curve()
+        curve = result.curve
         if result.verdict.verdict is not Verdict.STABLE or curve.probes is None:
             continue
         start = float(np.mean(curve.rewards.value[: max(1, result.config.sync_interval)]))
@@ -152,5 +168,5 @@ def _valid_for(config: StudyConfig, stratum: FittedStratum) -> ValidFor:
 
 
 def _response_length(results: Sequence[TrialResult]) -> float:
-    lengths = [float(np.nanmean(result.curve().witnesses["response_length"])) for result in results]
+    lengths = [float(np.nanmean(result.curve.witnesses["response_length"])) for result in results]
     return float(f"{np.median(lengths):.4g}")

@@ -11,6 +11,7 @@ import numpy as np
 
 from calibrator.errors import CorruptStudyError
 from calibrator.runlogs.curve import Curve, Floats, Series
+from trainer.metrics import FATAL
 
 Row = Mapping[str, Any]
 
@@ -26,11 +27,8 @@ WITNESSES = (
     "cap_activation",
     "log_ratio_abs_mean",
     "log_ratio_max",
+    "lag_max",
 )
-
-# Loss, gradient and ratio, whose first non-finite value is the end of a run. An overflow in a derived
-# statistic (group mass, ESS, the cosine of a zero gradient) is none: the estimators work with logarithms.
-FATAL = ("loss", "grad_norm", "log_ratio_mean", "log_ratio_abs_mean", "log_ratio_max")
 
 LR_TOLERANCE = 1e-6  # relative; both sides are sums of the same doubles
 

@@ -23,6 +23,7 @@ from trainer.config import (
 )
 
 Interval = Annotated[int, Field(ge=1)]
+Seed = Annotated[int, Field(ge=0)]
 Rate = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
 
@@ -31,7 +32,7 @@ class SweepConfig(Config):
     """Sync intervals S to sweep, in updates."""
     learning_rates: tuple[Rate, Rate] = (1e-6, 3.2e-5)
     """Lowest and highest eta of the first round; widened fourfold when all runs survive or all die."""
-    seeds: Annotated[tuple[int, ...], Field(min_length=1)] = (0,)
+    seeds: Annotated[tuple[Seed, ...], Field(min_length=1)] = (0,)
     """Seeds of the first trials of each estimator; later trials count on from the largest."""
     estimators: Annotated[tuple[EstimatorName, ...], Field(min_length=1)] = ("gmc",)
     """Estimators to sweep. The one of [trainer] decides the recommendation, the others are shown beside it."""
@@ -105,9 +106,11 @@ class StudyConfig(Config):
                 f"sweep.estimators = {list(self.sweep.estimators)} lacks trainer.estimator = "
                 f"{self.trainer.estimator!r}, which decides the recommendation: add it"
             )
-        if self.trainer.warmup >= self.longest:
+        shortest = min(self.longest, self.advice.horizon)
+        if self.trainer.warmup >= shortest:
             raise ValueError(
-                f"trainer.warmup = {self.trainer.warmup} is not shorter than runs of {self.longest} updates"
+                f"trainer.warmup = {self.trainer.warmup} is not shorter than runs of {shortest} updates "
+                "(sweep.longest, advice.horizon)"
             )
         return self
 

@@ -24,6 +24,7 @@ from calibrator.errors import CorruptStudyError
 from calibrator.sweep.design import ProposedRun
 
 STUDY_NAME = "calibration"
+PLAN = "plan:"
 _LARGEST = 10**9
 _DISTRIBUTIONS: dict[str, BaseDistribution] = {
     "estimator": CategoricalDistribution(["none", "grpo", "tic", "tic_zero", "gmc"]),
@@ -58,12 +59,23 @@ class Journal:
 
     def plan(self, stage: str) -> list[ProposedRun] | None:
         """Runs of a stage as they were planned first; None when it was not planned yet."""
-        stored = self._study.user_attrs.get(f"plan:{stage}")
+        stored = self._study.user_attrs.get(PLAN + stage)
         return None if stored is None else [ProposedRun(**run) for run in stored]
 
     def record_plan(self, stage: str, plan: Sequence[ProposedRun]) -> None:
         """Keep a stage's plan: from now on it is what this stage is, whatever changes later."""
-        self._study.set_user_attr(f"plan:{stage}", [asdict(run) for run in plan])
+        self._study.set_user_attr(PLAN + stage, [asdict(run) for run in plan])
+
+    def stages(self) -> list[str]:
+        """Names of all stages that were planned, in order."""
+        return [key.removeprefix(PLAN) for key in self._study.user_attrs if key.startswith(PLAN)]
+
+    def known(self, stage: str) -> list[int]:
+        """Numbers of the trials that the stage asked for so far, in the order of its plan."""
+        slots = {
+            tuple(trial.user_attrs["slot"]): trial.number for trial in self._study.get_trials(deepcopy=False)
+        }
+        return [number for (name, _), number in sorted(slots.items()) if name == stage]
 
     def numbers(self, stage: str, plan: Sequence[ProposedRun]) -> list[int]:
         """Trial numbers of a stage, asking for those that are new."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import importlib.util
 import os
 import platform
 import subprocess
@@ -11,20 +12,35 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
+import calibrator
 import trainer
+from trainer.config import TaskConfig, digest
 
 PACKAGES = ("grpo-calibrator", "torch", "transformers", "optuna", "scipy", "numpy", "scikit-learn")
 
 
+JUDGES = ("verdicts", "runlogs")
+"""Folders of the calibrator whose code decides when a trial ends and how."""
+
+
 @cache
 def code_digest() -> str:
-    """Digest of the trainer's source: a study is continued only with the code that made its trials."""
-    root = Path(trainer.__file__).parent
+    """Digest of the code that makes and judges trials: a study is continued with no other."""
+    judges = [Path(calibrator.__file__).parent / name for name in JUDGES]
     summary = hashlib.sha256()
-    for path in sorted(root.rglob("*.py")):
-        summary.update(path.relative_to(root).as_posix().encode())
-        summary.update(path.read_bytes())
+    for root in [Path(trainer.__file__).parent, *judges]:
+        for path in sorted(root.rglob("*.py")):
+            summary.update(path.relative_to(root).as_posix().encode())
+            summary.update(path.read_bytes())
     return summary.hexdigest()[:16]
+
+
+def task_digest(config: TaskConfig) -> str:
+    """Digest of the task's name and options, and of the source file of a user's own task."""
+    module, _, own = config.name.partition(":")
+    source = importlib.util.find_spec(module) if own else None
+    content = Path(source.origin).read_bytes() if source and source.origin else b""
+    return digest([config.model_dump(mode="json"), hashlib.sha256(content).hexdigest()])
 
 
 def versions() -> dict[str, str]:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from pydantic import ValidationError
 
 from calibrator.errors import CorruptStudyError
@@ -16,6 +19,8 @@ from calibrator.study.store import StudyFolder, read_json
 from calibrator.verdicts.types import RunVerdict
 from trainer.config import RunConfig, digest
 
+UNTOLD = 4
+"""Exit code of a trial process that could not even write its error.json."""
 CONFIG, VERDICT, SUMMARY, ERROR, METRICS = (
     "config.json",
     "verdict.json",
@@ -41,18 +46,29 @@ class TrialResult:
         estimator, config = self.config.trainer.estimator, self.config
         return f"{estimator}-S{config.sync_interval}-eta{config.learning_rate:.2g}-{self.number}"
 
+    @cached_property
     def curve(self) -> Curve:
+        """The log. Raises CorruptStudyError or OSError when it cannot be read back."""
         return read_metrics(self.folder / METRICS)
 
+    @cached_property
+    def max_lag(self) -> int:
+        """Largest lag before the onset: a run that died in its first cycle was never as stale as S - 1."""
+        onset = self.verdict.onset_updates
+        before = math.ceil(onset[1]) if onset else self.verdict.updates
+        lags = self.curve.witnesses.get("lag_max", np.empty(0))[:before]
+        known = lags[np.isfinite(lags)]
+        return int(known.max()) if known.size else min(self.config.sync_interval, self.config.updates) - 1
+
     def run(self) -> Run:
-        """The trial as the laws see it. In lockstep the largest lag is S - 1, unless the run was shorter."""
+        """The trial as the laws see it."""
         onset, cumulative = self.verdict.onset_updates, self.verdict.cumulative_lr_at_onset
         return Run(
             run=self.name,
             estimator=self.config.trainer.estimator,
             strata=strata(self.config),
             sync_interval=self.config.sync_interval,
-            max_lag=min(self.config.sync_interval, self.config.updates) - 1,
+            max_lag=self.max_lag,
             learning_rate=self.config.learning_rate,
             seed=self.config.seed,
             updates=self.verdict.updates,

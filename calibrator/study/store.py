@@ -13,8 +13,7 @@ from filelock import FileLock, Timeout
 
 from calibrator.errors import CorruptStudyError, StudyConfigError, StudyMismatchError
 from calibrator.study.config import StudyConfig, parse_config
-from calibrator.study.provenance import code_digest
-from trainer.config import digest
+from calibrator.study.provenance import code_digest, task_digest
 from trainer.files import disk_errors, write_atomically
 from trainer.models import model_digest
 
@@ -109,7 +108,7 @@ def resolve(config: StudyConfig) -> dict[str, Any]:
         "setting": config.setting(),
         "digests": {
             "model": model_digest(config.model),
-            "task": digest(config.task.model_dump(mode="json")),
+            "task": task_digest(config.task),
             "setting": config.setting_digest(),
             "code": code_digest(),
         },

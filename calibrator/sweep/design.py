@@ -20,6 +20,7 @@ from calibrator.laws.fit import design_posterior
 from calibrator.laws.observations import is_event, is_used
 from calibrator.laws.posterior import Floats, Posterior, collapse_probability
 from calibrator.laws.types import Run
+from calibrator.verdicts import settings as rule
 from calibrator.verdicts.types import Verdict
 from trainer.config import cumulative_learning_rate
 
@@ -64,9 +65,13 @@ class DesignSpace:
     warmup: int = 0
     risk: float = 0.05
     window: int = 24
-    """Updates between an onset and the verdict that ends the run."""
+    """Updates after which a deep fall counts at the end of a run, where one sync is not longer."""
     shortest: int = 64
     """Fewest updates of a run: enough for a baseline and for a drop that persists."""
+
+    def window_at(self, sync_interval: int) -> int:
+        """Updates that a run must go on after its onset so that its end shows the fall: a sync at least."""
+        return max(self.window, rule.DEEP_SYNCS * sync_interval)
 
     def seed(self, position: int) -> int:
         """Seed of the trial at this position of the stratum; never twice the same."""
@@ -102,15 +107,13 @@ def next_round(
     *,
     round_size: int,
     seconds_per_update: Mapping[int, float] | None = None,
-    updates_left: int | None = None,
 ) -> list[ProposedRun]:
-    """The `round_size` runs that are expected to narrow the advice most per update; fewer when none fits.
+    """The `round_size` runs that are expected to narrow the advice most per update.
 
     `runs_so_far` are all runs of this stratum, in any order: their number gives the seeds. While only one
     kind of outcome was seen, the rates are bracketed from the bare verdicts: fourfold up while everything
     survives, fourfold down while everything dies. `seconds_per_update` of each swept S says which of them
-    could be recommended (see `recommendable`); without it all count the same. Runs are proposed only while
-    their full lengths fit into `updates_left`.
+    could be recommended (see `recommendable`); without it all count the same.
     """
     kinds = {is_event(run) for run in runs_so_far if is_used(run)}
     posterior = design_posterior(runs_so_far) if len(kinds) == 2 else None
@@ -127,11 +130,10 @@ def next_round(
         )
         reason = "expected to narrow the largest stable rate most per update"
     start = len(runs_so_far)
-    proposals = [
+    return [
         _proposed(space, pair, start + position, target=target * _patience(runs_so_far, pair), reason=reason)
         for position, pair in enumerate(pairs)
     ]
-    return _affordable(proposals, updates_left)
 
 
 def run_length(
@@ -258,7 +260,7 @@ def _length(space: DesignSpace, pair: tuple[int, float], target: float) -> int:
         target_cumulative_lr=target,
         horizon=space.longest,
         warmup=space.warmup,
-        window=space.window,
+        window=space.window_at(interval),
         shortest=space.shortest,
     )
 
@@ -316,10 +318,11 @@ def _outcomes(
     cost = np.empty(len(pairs))
     for k, (interval, rate) in enumerate(pairs):
         updates = _length(space, (interval, rate), target)
-        noticed = max(updates - space.window, 0)
+        noticed = max(updates - space.window_at(interval), 0)
         reached = cumulative_learning_rate(noticed, peak=rate, warmup=space.warmup)
         chance[k] = collapse_probability(draws, interval, rate, reached)
-        ended = min(updates, budget / rate + space.warmup / 2 + interval + space.window)
+        certain = max(rule.CERTAIN_DEEP_UPDATES, rule.CERTAIN_DEEP_SYNCS * interval)
+        ended = min(updates, budget / rate + space.warmup / 2 + interval / 2 + certain)
         mean = float(np.mean(chance[k]))
         cost[k] = mean * ended + (1 - mean) * updates
     return chance, cost
@@ -355,17 +358,6 @@ def _thinned(posterior: Posterior) -> Posterior:
     stride = math.ceil(len(posterior.log_B) / MAX_DRAWS)
     fields = ("boundary", "log_C", "alpha", "log_eta_0", "sigma_C", "log_B", "sigma_B")
     return Posterior(**{name: getattr(posterior, name)[::stride] for name in fields})
-
-
-def _affordable(proposals: Sequence[ProposedRun], updates_left: int | None) -> list[ProposedRun]:
-    if updates_left is None:
-        return list(proposals)
-    kept, spent = [], 0
-    for run in proposals:
-        if spent + run.updates <= updates_left:
-            kept.append(run)
-            spent += run.updates
-    return kept
 
 
 def _two_digits(rate: float) -> float:

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 
 from calibrator.study.config import StudyConfig
 from calibrator.sweep.design import ProposedRun
-from calibrator.sweep.rounds import proposals
+from calibrator.sweep.rounds import CONFIRMATION_TRIES, proposals
+from trainer.errors import ConfigError
 from trainer.models import model_folder
 
 BYTES_PER_PARAMETER = 24
@@ -19,6 +20,8 @@ LOGIT_COPIES = 3
 ACTIVATION_BYTES = 34
 """Bytes per token, layer and hidden unit that a transformer keeps for its backward pass in 16 bit without
 attention maps (arXiv 2205.05198, section 4.1); twice that in float32."""
+LONGEST_HEADER = 100_000_000
+"""Bytes; the limit of the safetensors format."""
 PROCESS_BYTES = 450 * 2**20
 """A process with torch and transformers loaded. Assumed."""
 
@@ -38,20 +41,21 @@ class Estimate:
 
 def estimate(config: StudyConfig) -> Estimate:
     """Exact for the first round, an upper bound for the rest. Raises ConfigError when the model is not usable."""
-    first = [run for name in config.sweep.estimators for run in proposals(config, name, [], None)]
+    first = [run for name in config.sweep.estimators for run in proposals(config, name, [])]
     later = config.sweep.round_size + (len(config.sweep.estimators) - 1) * max(
         1, config.sweep.round_size // 2
     )
     rounds = (config.sweep.rounds - 1) * later
     updates = sum(run.updates for run in first) + rounds * config.longest
-    updates += config.sweep.confirmations * config.advice.horizon
+    confirmations = CONFIRMATION_TRIES * config.sweep.confirmations
+    updates += confirmations * config.advice.horizon
     if config.sweep.max_updates is not None:
         updates = min(updates, config.sweep.max_updates)
     trainer = config.trainer
     parameters = count_parameters(config)
     return Estimate(
         first_round=first,
-        runs_at_most=len(first) + rounds + config.sweep.confirmations,
+        runs_at_most=len(first) + rounds + confirmations,
         updates_at_most=updates,
         tokens_at_most=updates * trainer.group_size * trainer.prompts_per_update * trainer.response_limit,
         parameters=parameters,
@@ -63,9 +67,16 @@ def count_parameters(config: StudyConfig) -> int:
     """Parameters of the model's safetensors files, from their headers."""
     total = 0
     for path in sorted(model_folder(config.model).glob("*.safetensors")):
-        with path.open("rb") as file:
-            header = json.loads(file.read(int.from_bytes(file.read(8), "little")))
-        total += sum(math.prod(entry["shape"]) for name, entry in header.items() if name != "__metadata__")
+        try:
+            with path.open("rb") as file:
+                header = json.loads(file.read(min(int.from_bytes(file.read(8), "little"), LONGEST_HEADER)))
+            total += sum(
+                math.prod(entry["shape"]) for name, entry in header.items() if name != "__metadata__"
+            )
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise ConfigError(
+                f"model.path: {path} is no safetensors file ({error}); save the model anew"
+            ) from error
     return total
 
 
@@ -74,7 +85,13 @@ def trial_bytes(config: StudyConfig, parameters: int) -> int:
     trainer = config.trainer
     groups = trainer.micro_batch_groups or trainer.prompts_per_update
     sequences = groups * trainer.group_size
-    shape = json.loads((model_folder(config.model) / "config.json").read_text())
+    path = model_folder(config.model) / "config.json"
+    try:
+        shape = dict(json.loads(path.read_text()))
+    except (ValueError, TypeError) as error:
+        raise ConfigError(
+            f"model.path: {path} holds no JSON object ({error}); save the model anew"
+        ) from error
     layers, hidden, vocabulary = (
         int(shape.get(key, 0)) for key in ("num_hidden_layers", "hidden_size", "vocab_size")
     )

@@ -18,7 +18,7 @@ from pathlib import Path
 
 from calibrator.errors import CalibratorError, MachineError, StudyConfigError
 from calibrator.study.provenance import cores, gpu_ids
-from calibrator.study.results import ERROR, VERDICT
+from calibrator.study.results import ERROR, UNTOLD, VERDICT
 from calibrator.study.store import read_json
 
 PRELOAD = [
@@ -40,10 +40,6 @@ class Slots:
     """Where trials run: one slot a trial at a time; the ids are empty on a CPU."""
 
     devices: tuple[tuple[str, ...], ...]
-
-    @property
-    def use_gpus(self) -> bool:
-        return any(self.devices)
 
 
 def make_slots(*, workers: int | None, gpus_per_trial: int | None) -> Slots:
@@ -120,7 +116,7 @@ def _trial_environment(devices: tuple[str, ...]) -> dict[str, str]:
     common = {"PYTHONSAFEPATH": "1", "HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false"}
     if devices:
         return {**common, "CUDA_VISIBLE_DEVICES": ",".join(devices)}
-    return {**common, "OMP_NUM_THREADS": "1"}
+    return {**common, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
 
 
 @contextmanager
@@ -150,6 +146,10 @@ def _check(process: BaseProcess, folder: Path) -> None:
         raise MachineError(
             f"{trial} was killed by signal {-code} (out of memory?): run the same command again, it continues; "
             "lower resources.workers if it happens again"
+        )
+    if code == UNTOLD:
+        raise MachineError(
+            f"{trial} failed and could not write why: no space left in {folder}, or not writable?"
         )
     raise MachineError(
         f"{trial} died with exit code {code}; its traceback is above. Run the same command again to continue"

@@ -6,25 +6,26 @@ faster, or how often the command was killed, changes nothing.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Protocol
 
-from calibrator.advice.cost import CostModel
 from calibrator.advice.types import Confirmation, Recommendation
 from calibrator.errors import CorruptStudyError
-from calibrator.handoff.conclude import Conclusion, conclude, study_cost
+from calibrator.handoff.conclude import Conclusion, conclude, embedded_cost, with_suggestion
 from calibrator.laws.observations import is_event
 from calibrator.study.config import StudyConfig
 from calibrator.study.journal import Journal
 from calibrator.study.results import CONFIG, TrialResult, load_result
 from calibrator.study.store import StudyFolder, read_json, write_json
 from calibrator.sweep.design import DesignSpace, ProposedRun, first_round, narrow_enough, next_round
-from trainer.config import RunConfig
+from trainer.config import RunConfig, digest
 
 PROPOSAL = "proposal.json"
+CONFIRM = "confirm"
 CONFIRMATION_TRIES = 2
 """A confirmation that collapses lowers the recommendation, which is then confirmed once more."""
 
@@ -50,15 +51,19 @@ class Sweep:
     def __init__(self, config: StudyConfig, study: StudyFolder, journal: Journal, execute: Execute) -> None:
         self.config, self.study, self.journal, self._execute = config, study, journal, execute
         self.results: list[TrialResult] = []
+        """All finished trials, confirmations included."""
         self.budget_bound = False
 
     def run(self) -> SweepResult:
         """Go on from wherever the study folder stands."""
-        for number in range(1, self.config.sweep.rounds + 1):
-            if self.budget_bound or self._is_sharp():
+        for number in itertools.count(1):
+            name = f"round-{number}"
+            # What was planned once is carried out and counts, whatever the settings say now.
+            if self.journal.plan(name) is None and (
+                self.budget_bound or number > self.config.sweep.rounds or self._is_sharp()
+            ):
                 break
-            if not self._stage(f"round-{number}", self._plan_round):
-                break
+            self._stage(name, self._plan_round)
         return self._confirmed()
 
     @property
@@ -69,37 +74,45 @@ class Sweep:
     def _stage(
         self, name: str, plan: Callable[[], list[ProposedRun]], *, evaluate: bool = False
     ) -> list[TrialResult]:
-        """Plan a stage once, run what has no verdict yet, tell the journal. Empty when nothing was affordable."""
+        """Plan a stage once, run what max_updates affords, tell the journal. Returns the finished trials.
+
+        Runs are taken in order and while their full lengths fit; what runs leave by ending early is used in turn.
+        """
         planned = self.journal.plan(name)
         if planned is None:
             planned = plan()
             self.journal.record_plan(name, planned)
-        runs = self._affordable(planned)
-        folders = [
-            self._folder(number, name, run, evaluate=evaluate)
-            for number, run in zip(self.journal.numbers(name, runs), runs, strict=True)
-        ]
-        self._execute(folders, stage=name, spent=self.spent)
-        done = [load_result(folder) for folder in folders]
-        results = [result for result in done if result is not None]
-        for result in results:
-            self.journal.tell(result.number, survived(result))
-        self.results += results
-        return results
-
-    def _affordable(self, planned: Sequence[ProposedRun]) -> list[ProposedRun]:
-        """Runs whose full lengths fit into what max_updates leaves, in order."""
-        limit = self.config.sweep.max_updates
-        if limit is None:
-            return list(planned)
-        left, kept = limit - self.spent, []
-        for run in planned:
-            if run.updates > left:
+        done = self._finished([self.study.trial(number) for number in self.journal.known(name)])
+        while len(done) < len(planned):
+            runs = planned[: len(done) + self._affordable(planned[len(done) :], done)]
+            if len(runs) == len(done):
                 self.budget_bound = True
                 break
-            left -= run.updates
-            kept.append(run)
-        return kept
+            folders = [
+                self._folder(number, name, run, evaluate=evaluate)
+                for number, run in zip(self.journal.numbers(name, runs), runs, strict=True)
+            ]
+            self._execute(folders, stage=name, spent=self.spent)
+            done = self._finished(folders)
+        for result in done:
+            self.journal.tell(result.number, survived(result))
+        self.results += done
+        return done
+
+    def _finished(self, folders: Sequence[Path]) -> list[TrialResult]:
+        """Results of the leading trials that have a verdict."""
+        results = (load_result(folder) for folder in folders)
+        return [
+            result for result in itertools.takewhile(lambda r: r is not None, results) if result is not None
+        ]
+
+    def _affordable(self, runs: Sequence[ProposedRun], done: Sequence[TrialResult]) -> int:
+        """How many of `runs`, in order, fit with their full lengths into what max_updates leaves."""
+        limit = self.config.sweep.max_updates
+        if limit is None:
+            return len(runs)
+        left = limit - self.spent - sum(result.verdict.updates for result in done)
+        return sum(total <= left for total in itertools.accumulate(run.updates for run in runs))
 
     def _folder(self, number: int, stage: str, run: ProposedRun, *, evaluate: bool) -> Path:
         """Folder of a trial with its config. Raises CorruptStudyError when it holds another run."""
@@ -128,8 +141,7 @@ class Sweep:
         """Proposals for all estimators; the one that decides first, so that it gets its runs when updates are short."""
         decisive = self.config.trainer.estimator
         names = [decisive, *(name for name in self.config.sweep.estimators if name != decisive)]
-        cost = study_cost(self.config, self.study, self.results)
-        return [run for name in names for run in proposals(self.config, name, self.results, cost)]
+        return [run for name in names for run in proposals(self.config, name, self.results)]
 
     def _is_sharp(self) -> bool:
         """Whether the answer at the interval that would be recommended is sharp enough to stop."""
@@ -141,27 +153,44 @@ class Sweep:
             return False
         return narrow_enough(
             stratum.posterior,
-            [advice.sync_interval],
+            [1 + advice.max_lag],
             risk=self.config.advice.risk,
             factor=self.config.sweep.sharp_enough,
         )
 
     def _confirmed(self) -> SweepResult:
-        """Run the recommended numbers at full length; a collapse there enters the fit and lowers them."""
+        """Run the recommended numbers at full length. A collapse there lowers them, and they are run once more.
+
+        The fit rests on all runs but those that confirm it: they come after it.
+        """
+        question = digest([self.config.advice.model_dump(mode="json"), self.config.sweep.sharp_enough])[:8]
+        self._recall_other_confirmations(question)
         conclusion = conclude(self.config, self.study, self.results)
+        fitted = list(self.results)
         for attempt in range(1, CONFIRMATION_TRIES + 1):
             advice = conclusion.recommendation
             if advice is None or self.budget_bound or self.config.sweep.confirmations == 0:
                 break
-            before = list(self.results)
-            done = self._stage(f"confirm-{attempt}", partial(self._confirmation_plan, advice), evaluate=True)
-            if not done:
+            numbers = f"S{advice.sync_interval}-eta{advice.learning_rate:g}-T{advice.horizon}"
+            name = f"{CONFIRM}-{question}-{attempt}-{numbers}"
+            done = self._stage(name, partial(self._confirmation_plan, advice), evaluate=True)
+            if len(done) < self.config.sweep.confirmations:
                 break
-            if not any(is_event(result.run()) for result in done):
-                conclusion = conclude(self.config, self.study, before, confirmation(done))
+            died = any(is_event(result.run()) for result in done)
+            fitted = list(self.results) if died else fitted
+            conclusion = conclude(self.config, self.study, fitted, confirmation(done))
+            if not died:
                 break
-            conclusion = conclude(self.config, self.study, self.results, confirmation(done))
+        conclusion = with_suggestion(self.config, fitted, conclusion)
         return SweepResult(conclusion, self.spent, self.budget_bound)
+
+    def _recall_other_confirmations(self, question: str) -> None:
+        """Confirmations of what was recommended for another horizon, risk or rule are runs like any other."""
+        for name in self.journal.stages():
+            if name.startswith(CONFIRM) and not name.startswith(f"{CONFIRM}-{question}"):
+                self.results += self._finished(
+                    [self.study.trial(number) for number in self.journal.known(name)]
+                )
 
     def _confirmation_plan(self, advice: Recommendation) -> list[ProposedRun]:
         used = [result.config.seed for result in self.results]
@@ -176,10 +205,12 @@ class Sweep:
         return [replace(run, seed=run.seed + i) for i in range(self.config.sweep.confirmations)]
 
 
-def proposals(
-    config: StudyConfig, estimator: str, results: Sequence[TrialResult], cost: CostModel | None
-) -> list[ProposedRun]:
-    """Runs of the next round of one estimator; the coarse first round when it has no run yet."""
+def proposals(config: StudyConfig, estimator: str, results: Sequence[TrialResult]) -> list[ProposedRun]:
+    """Runs of the next round of one estimator; the coarse first round when it has no run yet.
+
+    Measured seconds never steer the design, or the study would depend on how busy the machine was; the fixed ones of
+    the embedded default do.
+    """
     decides = estimator == config.trainer.estimator
     space = DesignSpace(
         estimator=estimator,
@@ -195,7 +226,8 @@ def proposals(
         return first_round(space, rates_per_interval=config.sweep.rates_per_interval)
     size = config.sweep.round_size if decides else max(1, config.sweep.round_size // 2)
     seconds = None
-    if cost is not None and decides:
+    if decides and config.is_embedded_default:
+        cost = embedded_cost()
         seconds = {interval: cost.seconds_per_update(interval) for interval in config.sweep.sync_intervals}
     return next_round(own, space, round_size=size, seconds_per_update=seconds)
 
@@ -204,11 +236,12 @@ def confirmation(done: Sequence[TrialResult]) -> Confirmation:
     """Summary of the runs at the recommended numbers."""
     return Confirmation(
         trials=[result.number for result in done],
+        sync_interval=done[0].config.sync_interval,
         verdicts=[result.verdict.verdict.value for result in done],
         learning_rate=done[0].config.learning_rate,
         updates=done[0].config.updates,
         held_out_before=done[0].summary["held_out_before"],
-        held_out_after=[result.summary["held_out_after"] or 0.0 for result in done],
+        held_out_after=[result.summary["held_out_after"] for result in done],
     )
 
 

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import os
-import shutil
 import signal
 import threading
 from collections.abc import Callable, Sequence
 from multiprocessing import parent_process
 from multiprocessing.connection import wait
 from pathlib import Path
-from typing import Any
+
+from pydantic import ValidationError
 
 from calibrator.runlogs.own import curve_from_rows, read_metrics
-from calibrator.study.results import CONFIG, ERROR, SUMMARY, VERDICT
+from calibrator.study.results import CONFIG, ERROR, SUMMARY, UNTOLD, VERDICT
 from calibrator.study.store import write_json
 from calibrator.verdicts.judge import judge, judge_so_far
 from calibrator.verdicts.settings import JudgeSettings
@@ -88,18 +88,22 @@ def trial_process(folder: str) -> None:
         _leave_error(path, error, environment=True)
 
 
-def start_afresh(folder: Path, config: RunConfig) -> None:
-    """Make sure that `folder` belongs to `config`: write its config.json, or raise ConfigError when it is another's."""
+def claim(folder: Path, config: RunConfig) -> None:
+    """Make `folder` the folder of this run. Raises ConfigError when it holds another run, or anything else."""
     path = folder / CONFIG
-    wanted: dict[str, Any] = config.model_dump(mode="json")
     if path.exists():
-        if RunConfig.model_validate_json(path.read_bytes()) != config:
-            raise ConfigError(f"{folder} holds another run; choose another folder, or move that one away")
+        try:
+            same = RunConfig.model_validate_json(path.read_bytes()) == config
+        except ValidationError:
+            same = False
+        if not same:
+            raise ConfigError(f"{folder} holds another run, or a model; choose another folder")
         return
+    strangers = sorted(entry.name for entry in folder.glob("[!.]*"))
+    if strangers:
+        raise ConfigError(f"{folder} is not empty ({', '.join(strangers[:3])}); choose another folder")
     with disk_errors(folder):
-        shutil.rmtree(folder, ignore_errors=True)
-        folder.mkdir(parents=True, exist_ok=True)
-        write_json(path, wanted)
+        write_json(path, config.model_dump(mode="json"))
 
 
 def _die_with_parent() -> None:
@@ -116,5 +120,5 @@ def _leave_error(folder: Path, error: Exception, *, environment: bool) -> None:
             folder / ERROR, {"message": str(error) or type(error).__name__, "environment": environment}
         )
     except OSError:  # The disk that broke the run may refuse this file, too; the exit code still tells.
-        os._exit(FAILED + 1)
+        os._exit(UNTOLD)
     os._exit(FAILED)

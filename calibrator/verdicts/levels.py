@@ -81,12 +81,13 @@ def effective_floor(value: Floats, floor: float) -> float:
     return lowest if floor - lowest > FLOOR_SLACK * spread and lowest < floor else floor
 
 
-def white_noise(value: Floats) -> float:
+def white_noise(value: Floats, least: int = 1) -> float:
     """Standard deviation of the noise around a smooth course, robust against trends and long dead ends.
 
-    Differences that are exactly zero are left out: the zeros of a dead run are not a measurement of noise.
+    Differences that are exactly zero are left out: the zeros of a dead run are not a measurement of noise. With
+    fewer than `least` others there is none: 0.
     """
-    return _robust_sigma(_second_differences(value)) if value.size >= 3 else 0.0
+    return _robust_sigma(_second_differences(value), least) if value.size >= 3 else 0.0
 
 
 def without_spikes(value: Floats, noise: float) -> Floats:
@@ -127,22 +128,23 @@ def _row_noise(value: Floats, version: Floats, row_se: Floats) -> float:
     """The larger of the stated and the measured noise of one row."""
     stated = row_se[np.isfinite(row_se) & (row_se > 0.0)]
     own = float(np.sqrt(np.mean(stated**2))) if stated.size else 0.0
-    measured = _measured_noise(value, version)
+    # A run that dies at once has few differences but its cliff, which must not pass for noise either.
+    measured = _measured_noise(value, version, least=rule.MIN_ROWS if stated.size else 1)
     # Real swings of the policy also enter what is measured; they must not pass for noise without limit.
     return min(max(own, measured), rule.EXCESS_NOISE * own) if stated.size else measured
 
 
-def _measured_noise(value: Floats, version: Floats) -> float:
+def _measured_noise(value: Floats, version: Floats, *, least: int) -> float:
     if value.size > 2 and np.unique(version).size * 3 <= value.size:
         # Rows of one version share a policy: only their differences are noise, not those across a sync.
-        return _robust_sigma(_second_differences(value)[version[2:] == version[:-2]])
-    return white_noise(value)
+        return _robust_sigma(_second_differences(value)[version[2:] == version[:-2]], least)
+    return white_noise(value, least)
 
 
 def _second_differences(value: Floats) -> Floats:
     return np.abs(value[:-2] - 2.0 * value[1:-1] + value[2:])
 
 
-def _robust_sigma(second: Floats) -> float:
+def _robust_sigma(second: Floats, least: int) -> float:
     moved = second[second > 1e-9]
-    return float(MAD_TO_SIGMA * np.median(moved) / SECOND_DIFFERENCE) if moved.size else 0.0
+    return float(MAD_TO_SIGMA * np.median(moved) / SECOND_DIFFERENCE) if moved.size >= least else 0.0

@@ -179,11 +179,16 @@ def confirmation_text(confirmation: Confirmation | None) -> tuple[str, str]:
     good = sum(v == "stable" for v in confirmation.verdicts)
     after = confirmation.held_out_after
     held_out = f"; held-out reward {significant(confirmation.held_out_before, 3)} before"
-    held_out += f", {listing([significant(x, 3) for x in after])} after" if after else ""
+    held_out += f", {listing([held_out_text(x) for x in after])} after" if after else ""
     return (
         f"{good} of {len(confirmation.verdicts)} stable",
         f"{plural(confirmation.updates, 'update')} at eta = {rate(confirmation.learning_rate)}{held_out}",
     )
+
+
+def held_out_text(reward: float | None) -> str:
+    """A run that diverged has no final score."""
+    return "-" if reward is None else significant(reward, 3)
 
 
 def _confirmation_table(confirmation: Confirmation | None) -> tuple[Table, ...]:
@@ -194,7 +199,7 @@ def _confirmation_table(confirmation: Confirmation | None) -> tuple[Table, ...]:
         Column("verdict", "verdict"),
         Column("held-out reward after", "number"),
     )
-    after = [significant(x, 3) for x in confirmation.held_out_after]
+    after = [held_out_text(x) for x in confirmation.held_out_after]
     after += ["-"] * (len(confirmation.trials) - len(after))
     rows = tuple(
         (str(t), v, a) for t, v, a in zip(confirmation.trials, confirmation.verdicts, after, strict=False)

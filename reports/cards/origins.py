@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from calibrator.advice.types import Origin, Recommendation
-from reports.cards.advice import settings
+from reports.cards.advice import held_out_text, settings
 from reports.cards.blocks import Card, Column, Paragraph, Table
 from reports.cards.laws import budget_parameters, form_of, parameters
 from reports.cards.runs import phases
@@ -77,7 +77,7 @@ def _advice(rec: Recommendation) -> Iterator[LabelledNumber]:
         )
         for trial, after in zip(confirmation.trials, confirmation.held_out_after, strict=False):
             yield LabelledNumber(
-                "R after", significant(after, 3), "reward", "measured", f"held-out reward, trial {trial}"
+                "R after", held_out_text(after), "reward", "measured", f"held-out reward, trial {trial}"
             )
 
 

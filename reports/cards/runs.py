@@ -42,7 +42,10 @@ def by_verdict_table(view: StudyView) -> Table:
         for v in Verdict
         if tally[v, "sweep"] + tally[v, "confirmation"]
     )
-    return Table(f"{count(len(view.runs))} runs by verdict", columns, rows)
+    caption = f"{count(len(view.runs))} runs by verdict"
+    if any(r.role == "confirmation" for r in view.runs):
+        caption += "; those that confirm the recommendation come after its fit and are not in it"
+    return Table(caption, columns, rows)
 
 
 def runs_card(view: StudyView) -> Card:

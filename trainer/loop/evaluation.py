@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from numbers import Real
 
 import numpy as np
 import torch
 
 from trainer.config import RunConfig
 from trainer.engines.hf import HfEngine
-from trainer.errors import TrainerError
+from trainer.errors import ConfigError, TrainerError
 from trainer.loop.rollouts import Rollouts
 from trainer.models import Policy
 from trainer.tasks import Example, Task
@@ -22,6 +23,17 @@ ROLLOUT, PROBE, HELD_OUT = 0, 1, 2
 def stream(seed: int, purpose: int, version: int) -> np.random.Generator:
     """Random numbers that are a function of (seed, purpose, version) alone."""
     return np.random.default_rng([seed, purpose, version])
+
+
+def draw(task: Task, rng: np.random.Generator, n: int, *, held_out: bool = False) -> list[Example]:
+    """`n` examples of the task. Raises ConfigError when it returns another number, for S and P would be others."""
+    examples = task.prompts(rng, n, held_out=held_out)
+    if len(examples) != n:
+        raise ConfigError(
+            f"task.name: {type(task).__name__}.prompts was asked for {n} {'held-out ' if held_out else ''}prompts and "
+            f"returned {len(examples)}; draw with replacement, or lower task.held_out"
+        )
+    return examples
 
 
 def score(task: Task, policy: Policy, rollouts: Rollouts, examples: Sequence[Example]) -> Rollouts:
@@ -36,11 +48,11 @@ def score(task: Task, policy: Policy, rollouts: Rollouts, examples: Sequence[Exa
     if len(rewards) != len(texts):
         raise TrainerError(f"the task returned {len(rewards)} rewards for {len(texts)} completions")
     for text, reference, reward in zip(texts, references, rewards, strict=True):
-        if not isinstance(reward, int | float) or not math.isfinite(reward):
+        if not isinstance(reward, Real) or not math.isfinite(reward):
             raise TrainerError(
                 f"the task returned {reward!r} for {text!r} (reference {reference!r}): not a finite number"
             )
-    return rollouts.scored(rewards)
+    return rollouts.scored([float(reward) for reward in rewards])
 
 
 class HeldOut:
@@ -48,7 +60,7 @@ class HeldOut:
 
     def __init__(self, policy: Policy, task: Task, config: RunConfig) -> None:
         rng = stream(config.seed, HELD_OUT, 0)
-        self._examples = task.prompts(rng, max(config.task.held_out, config.probe.prompts), held_out=True)
+        self._examples = draw(task, rng, max(config.task.held_out, config.probe.prompts), held_out=True)
         self._policy, self._task, self._config = policy, task, config
         trainer = config.trainer
         self._engine = HfEngine(

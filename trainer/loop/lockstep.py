@@ -13,11 +13,11 @@ from trainer.checkpoint import Progress, load_checkpoint, save_checkpoint
 from trainer.config import RunConfig, cumulative_learning_rate, learning_rate_at
 from trainer.engines.hf import HfEngine
 from trainer.files import disk_errors
-from trainer.loop.evaluation import ROLLOUT, HeldOut, score, stream
+from trainer.loop.evaluation import ROLLOUT, HeldOut, draw, score, stream
 from trainer.loop.learner import Learner, Step, ratio_statistics
 from trainer.loop.recorder import Recorder
 from trainer.loop.rollouts import Rollouts
-from trainer.metrics import MetricsRow
+from trainer.metrics import FATAL, MetricsRow
 from trainer.models import load_policy, save_policy
 from trainer.tasks import load_task
 
@@ -130,7 +130,7 @@ class _Lockstep:
         """Scored rollouts for `updates` updates from the weights of `version`."""
         trainer = self.config.trainer
         rng = stream(self.config.seed, ROLLOUT, version)
-        examples = self.task.prompts(rng, updates * trainer.prompts_per_update)
+        examples = draw(self.task, rng, updates * trainer.prompts_per_update)
         with self.recorder.clock.phase("generate"):
             rollouts = self.engine.generate(
                 [example.prompt for example in examples],
@@ -148,7 +148,7 @@ class _Lockstep:
             step = self.learner.update(rollouts, rate)
         row: MetricsRow = {**self._row(update, rate, rollouts, step), **self._initial}
         self._initial = {}
-        finite = all(math.isfinite(value) for value in row.values() if isinstance(value, float))
+        finite = all(math.isfinite(row[name]) for name in FATAL)  # type: ignore[literal-required]
         if finite and ((update + 1) % self.config.probe.every == 0 or update + 1 == self.config.updates):
             with self.recorder.clock.phase("probe"):
                 reward, se = self.held_out.probe()

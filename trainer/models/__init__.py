@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from trainer.config import EMBEDDED, ModelConfig
-from trainer.errors import ConfigError
+from trainer.errors import ConfigError, EnvironmentFailedError
 
 EMBEDDED_FOLDER = Path(__file__).parent / "embedded"
 
@@ -85,8 +85,15 @@ def load_policy(config: ModelConfig, *, device: str) -> Policy:
 
 def save_policy(policy: Policy, folder: Path) -> None:
     """Save model (safetensors) and tokenizer as a Hugging Face model folder."""
-    policy.model.save_pretrained(folder)
-    policy.tokenizer.save_pretrained(folder)
+    from safetensors import SafetensorError
+
+    try:
+        policy.model.save_pretrained(folder)
+        policy.tokenizer.save_pretrained(folder)
+    except SafetensorError as error:  # safetensors wraps the operating system's errors.
+        raise EnvironmentFailedError(
+            f"{folder}: the policy cannot be saved ({error}); is there space left?"
+        ) from error
 
 
 __all__ = ["EMBEDDED_FOLDER", "Policy", "load_policy", "model_digest", "model_folder", "save_policy"]

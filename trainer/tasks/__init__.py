@@ -42,6 +42,9 @@ def _users_own(name: str) -> Callable[..., Task]:
         sys.path.append(str(Path.cwd()))
     try:
         factory: Callable[..., Task] = getattr(importlib.import_module(module_name), attribute)
-    except (ImportError, AttributeError) as error:
-        raise ConfigError(f"task.name = {name!r} cannot be imported from {Path.cwd()}: {error}") from error
+    except (
+        Exception
+    ) as error:  # The user's own code: whatever it raises while being imported is theirs to mend.
+        what = f"{type(error).__name__}: {error}"
+        raise ConfigError(f"task.name = {name!r} cannot be imported from {Path.cwd()}: {what}") from error
     return factory

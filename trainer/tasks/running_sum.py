@@ -13,6 +13,8 @@ from trainer.tasks.protocol import Example
 HELD_OUT_SHARE = 16
 """One prompt in sixteen is held out, by its checksum: the split needs no list and never overlaps."""
 
+FEWEST_DIGITS = 3
+
 
 class RunningSum:
     """`31415926=` asks for `34590981`. Reward 1 for the exact answer, else 0."""
@@ -21,8 +23,10 @@ class RunningSum:
     full_marks = 1.0
 
     def __init__(self, digits: int = 8) -> None:
-        if digits < 1:
-            raise ValueError(f"digits = {digits}: the running-sum task needs at least 1 digit")
+        if digits < FEWEST_DIGITS:
+            raise ValueError(
+                f"digits = {digits}: with fewer than {FEWEST_DIGITS} there are too few held-out prompts"
+            )
         self.digits = digits
 
     def prompts(self, rng: np.random.Generator, n: int, *, held_out: bool = False) -> list[Example]:

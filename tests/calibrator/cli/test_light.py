@@ -112,6 +112,22 @@ def test_an_incomplete_model_folder_says_what_is_missing(tmp_path: Path, missing
     assert len(answer.stderr.strip().splitlines()) == 1
 
 
+def test_a_file_where_the_study_folder_should_be_is_named(tmp_path: Path) -> None:
+    (tmp_path / "taken").write_text("")
+    answer = run("run", "--folder", "taken", cwd=tmp_path)
+    assert answer.returncode == 5
+    assert "a file stands where a folder is wanted" in answer.stderr
+
+
+def test_broken_weights_are_named_before_anything_is_launched(tmp_path: Path) -> None:
+    model = Path(shutil.copytree(EMBEDDED_FOLDER, tmp_path / "model"))
+    (model / "model.safetensors").write_bytes(b"torn")
+    (tmp_path / "study.toml").write_text("[model]\npath = 'model'")
+    answer = run("plan", "study.toml", cwd=tmp_path)
+    assert answer.returncode == 2
+    assert "no safetensors file" in answer.stderr
+
+
 def test_unknown_option_is_a_usage_error(tmp_path: Path) -> None:
     answer = run("run", "--max-update", "3", cwd=tmp_path)
     assert answer.returncode == 2

@@ -16,6 +16,8 @@ from typing import Any
 
 import pytest
 
+from reports.numbers import rate
+
 CALIBRATE = str(Path(sys.executable).with_name("calibrate"))
 STUDY = """
 [trainer]
@@ -106,7 +108,9 @@ def test_a_study_ends_with_a_recommendation_and_its_files(
         "epsilon",
         "collapse_probability",
     } <= advice.keys()
-    assert f"{advice['learning_rate']:.2g}"[:3] in answer.stdout.replace("e-0", "e-")
+    numbers = f"S = {advice['sync_interval']}, eta = {rate(advice['learning_rate'])}, G = 8, epsilon = 0.20"
+    assert numbers in answer.stdout.splitlines()[-2]
+    assert "calibrate train --from study" in answer.stdout.splitlines()[-1]
     for name in (
         "report.html",
         "report.md",
@@ -148,6 +152,21 @@ def test_killed_at_five_random_moments_the_study_says_the_same(
     assert kept.items() <= verdict_files(tmp_path).items()
     assert answers(tmp_path) == answers(folder)
     assert verdict_files(tmp_path).keys() == verdict_files(folder).keys()
+
+
+def test_killing_the_parent_alone_leaves_no_orphan_that_disturbs(
+    finished: tuple[Path, float, Any], tmp_path: Path
+) -> None:
+    """The same command follows at once; a trial that lived on would write beside its successor."""
+    (tmp_path / "study.toml").write_text(STUDY)
+    process = start("run", "study.toml", cwd=tmp_path)
+    while not list(tmp_path.glob("study/trials/*/metrics.jsonl")):
+        time.sleep(0.1)
+    time.sleep(2)
+    os.kill(process.pid, signal.SIGKILL)
+    process.wait()
+    assert run("run", "study.toml", cwd=tmp_path).returncode == 0
+    assert answers(tmp_path) == answers(finished[0])
 
 
 def test_an_interrupt_saves_the_state_and_says_so(tmp_path: Path) -> None:
@@ -229,6 +248,36 @@ def test_train_runs_the_recommendation_and_saves_the_policy(copy: Path) -> None:
     again = run("train", "--from", "study", "--horizon", "44", "--seed", "77", cwd=copy)
     assert again.returncode == 2
     assert "holds another run" in again.stderr
+
+
+def test_a_finished_training_run_is_told_not_repeated(copy: Path) -> None:
+    arguments = ("train", "--from", "study", "--horizon", "24", "--seed", "78")
+    first = run(*arguments, cwd=copy)
+    metrics = copy / "study/train/seed-78/metrics.jsonl"
+    before = metrics.stat().st_mtime_ns
+    second = run(*arguments, cwd=copy)
+    assert (first.returncode, second.returncode) == (0, 0)
+    assert second.stdout == first.stdout
+    assert metrics.stat().st_mtime_ns == before
+
+
+def test_train_never_writes_into_a_folder_of_something_else(copy: Path) -> None:
+    (copy / "mine").mkdir()
+    (copy / "mine/thesis.tex").write_text("years of work")
+    for out in ("mine", ".", "study"):
+        answer = run("train", "--from", "study", "--out", out, cwd=copy)
+        assert answer.returncode == 2
+        assert "is not empty" in answer.stderr
+    assert (copy / "mine/thesis.tex").read_text() == "years of work"
+
+
+def test_light_commands_on_a_real_study_import_no_heavy_package(copy: Path) -> None:
+    code = (
+        "import sys\nfrom calibrator.cli import main\nsys.argv = ['calibrate', 'status', 'study']\n"
+        "try:\n    main()\nexcept SystemExit:\n    pass\n"
+        "assert not {'torch', 'transformers', 'vllm'} & set(sys.modules)"
+    )
+    subprocess.run([sys.executable, "-c", code], cwd=copy, check=True, timeout=60, capture_output=True)
 
 
 def test_train_warns_outside_and_says_when_the_run_collapses(copy: Path) -> None:

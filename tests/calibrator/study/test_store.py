@@ -8,7 +8,9 @@ import pytest
 
 from calibrator.errors import CorruptStudyError, StudyConfigError, StudyMismatchError
 from calibrator.study.config import StudyConfig, parse_config
+from calibrator.study.provenance import task_digest
 from calibrator.study.store import StudyFolder, open_study, prepare, read_json
+from trainer.config import TaskConfig
 from trainer.errors import ConfigError, EnvironmentFailedError
 
 
@@ -72,3 +74,11 @@ def test_what_is_no_study_and_what_is_broken_is_said(tmp_path: Path) -> None:
     folder.resolved.write_text("{torn")
     with pytest.raises(CorruptStudyError, match=r"resolved\.json"):
         read_json(folder.resolved)
+
+
+def test_an_edited_task_file_is_another_task(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "edited_task.py").write_text("class Task:\n    reward_floor = 0.0\n")
+    before = task_digest(TaskConfig(name="edited_task:Task"))
+    (tmp_path / "edited_task.py").write_text("class Task:\n    reward_floor = 1.0\n")
+    assert task_digest(TaskConfig(name="edited_task:Task")) != before

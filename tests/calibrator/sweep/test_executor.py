@@ -45,6 +45,10 @@ def leaves_usage_error(folder: str) -> None:
     os._exit(3)
 
 
+def cannot_say(folder: str) -> None:
+    os._exit(4)
+
+
 def dies(folder: str) -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
@@ -84,6 +88,13 @@ def test_each_gpu_trial_sees_its_own_devices_only(
     run_all(folders, slots, target=reports_devices, on_tick=ignore_ticks)
     assert {str(seen(folder)["cuda"]) for folder in folders} == {"4,5", "6,7"}
     assert os.environ["CUDA_VISIBLE_DEVICES"] == "4,5,6,7"
+
+
+def test_a_cpu_trial_sees_no_device(folders: list[Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "4,5")
+    slots = make_slots(workers=1, gpus_per_trial=0)
+    run_all(folders[:1], slots, target=reports_devices, on_tick=ignore_ticks)
+    assert seen(folders[0])["cuda"] == ""
 
 
 def test_more_gpus_than_there_are_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -126,6 +137,7 @@ def test_a_users_trainer_py_is_not_imported(
         (leaves_error, MachineError, "trial 0: the disk is full"),
         (leaves_usage_error, CalibratorError, "trial 0: bad model"),
         (dies, MachineError, "signal 9"),
+        (cannot_say, MachineError, "no space left"),
     ],
 )
 def test_what_a_trial_left_is_said(

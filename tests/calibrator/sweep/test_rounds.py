@@ -154,3 +154,50 @@ def test_a_trial_folder_of_another_plan_is_named(tmp_path: Path) -> None:
     path.write_text(json.dumps({**config, "seed": 99}))
     with pytest.raises(CorruptStudyError, match="trials/0"):
         sweep(study(tmp_path / "s"), Executor(ceiling))
+
+
+def again(folder: Path, *, advice: dict[str, object] | None = None, **settings: object) -> SweepResult:
+    """The same study with settings changed that may change."""
+    config = study(folder, **settings)
+    content = config.model_dump() | {"advice": config.advice.model_dump() | (advice or {})}
+    return sweep(parse_config(StudyConfig, content, source="test"), Executor(ceiling))
+
+
+@pytest.mark.parametrize(
+    "advice",
+    [{"horizon": 900}, {"risk": 0.2}, {"rule": "conservative", "horizon": 2000}, {"objective": "progress"}],
+)
+def test_a_changed_question_is_confirmed_anew_and_loses_no_run(
+    tmp_path: Path, advice: dict[str, object]
+) -> None:
+    first = sweep(study(tmp_path / "s"), Executor(ceiling))
+    second = again(tmp_path / "s", advice=advice)
+    for result in (first, second):
+        said = result.conclusion.recommendation
+        assert said is not None
+        assert said.confirmation is not None
+        assert said.confirmation.sync_interval == said.sync_interval
+        assert said.confirmation.learning_rate == said.learning_rate
+        assert said.confirmation.updates == said.horizon
+    fitted = [sum(stratum.runs for stratum in r.conclusion.fit.strata) for r in (first, second)]
+    assert fitted[1] >= fitted[0]
+
+
+@pytest.mark.parametrize("settings", [{"rounds": 1}, {"sharp_enough": 50.0}, {"max_updates": 300}])
+def test_finished_trials_stay_in_the_fit_whatever_may_change(
+    tmp_path: Path, settings: dict[str, object]
+) -> None:
+    first = sweep(study(tmp_path / "s"), Executor(ceiling))
+    second = again(tmp_path / "s", **settings)
+    runs = [sum(stratum.runs for stratum in r.conclusion.fit.strata) for r in (first, second)]
+    assert runs[1] >= runs[0]
+
+
+def test_a_budget_is_used_up_by_what_early_ends_leave(tmp_path: Path) -> None:
+    """Some run of the plan must not have fitted any more when the budget is said to bind."""
+    result = sweep(study(tmp_path / "s", max_updates=700), Executor(ceiling))
+    journal = Journal(tmp_path / "s/journal.log")
+    planned = [run for stage in journal.stages() for run in journal.plan(stage) or []]
+    made = len(load_results(StudyFolder(tmp_path / "s")))
+    assert result.budget_bound
+    assert result.spent + planned[made].updates > 700

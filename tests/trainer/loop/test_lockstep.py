@@ -7,10 +7,12 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from safetensors.numpy import load_file
 
+from calibrator.runlogs.own import read_metrics
 from trainer.checkpoint import FILE
 from trainer.config import ProbeConfig, RunConfig, TaskConfig, TrainerConfig
 from trainer.errors import ConfigError, TrainerError
@@ -190,6 +192,53 @@ def test_a_reward_that_is_no_finite_number_is_an_error_naming_the_sample(
     monkeypatch.setattr(lockstep, "load_task", lambda _: BadTask(reward))
     with pytest.raises(TrainerError, match="13605186"):
         train(config(), tmp_path)
+
+
+@pytest.mark.parametrize("reward", [1, 0.5, np.float32(0.5), np.int64(1)])
+def test_numbers_of_any_kind_are_rewards(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, reward: object
+) -> None:
+    monkeypatch.setattr(lockstep, "load_task", lambda _: BadTask(reward))
+    assert train(config(updates=4), tmp_path).updates == 4
+
+
+def test_a_task_that_runs_out_of_prompts_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class ShortTask(BadTask):
+        def prompts(self, rng: Any, n: int, *, held_out: bool = False) -> list[Any]:
+            return super().prompts(rng, n, held_out=held_out)[: n if held_out else 5]
+
+    monkeypatch.setattr(lockstep, "load_task", lambda _: ShortTask(1.0))
+    with pytest.raises(ConfigError, match="asked for 8 prompts and returned 5"):
+        train(config(), tmp_path)
+
+
+def test_an_overflowing_group_mass_ends_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Long responses make ratios that float32 cannot hold; the estimators keep them as logarithms."""
+    original = lockstep.ratio_statistics
+
+    def overflowing(log_ratios: torch.Tensor, group_size: int) -> dict[str, float]:
+        return {**original(log_ratios, group_size), "group_mass_max": float("inf")}
+
+    monkeypatch.setattr(lockstep, "ratio_statistics", overflowing)
+    assert train(config(), tmp_path).ended == "finished"
+    assert rows(tmp_path)[3]["non_finite"] == ["group_mass_max"]
+    assert read_metrics(tmp_path / "metrics.jsonl").non_finite_update is None
+
+
+def test_a_parameter_without_gradient_survives_a_resume(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    original = lockstep.load_policy
+
+    def with_idle_parameter(*arguments: Any, **options: Any) -> Any:
+        policy = original(*arguments, **options)
+        policy.model.register_parameter("idle", torch.nn.Parameter(torch.zeros(3)))
+        return policy
+
+    monkeypatch.setattr(lockstep, "load_policy", with_idle_parameter)
+    with pytest.raises(KilledError):
+        train(config(), tmp_path, on_row=killed_after(6))
+    assert train(config(), tmp_path).updates == 12
 
 
 @pytest.mark.slow

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -39,10 +41,17 @@ def test_only_the_exact_answer_scores() -> None:
         (TaskConfig(name="nowhere:Task"), "nowhere"),
         (TaskConfig(name="json:Task"), "task.name"),
         (TaskConfig(name="json:JSONDecoder"), "no prompts"),
-        (TaskConfig(options={"digits": 0}), "digits"),
+        (TaskConfig(options={"digits": 2}), "digits"),
         (TaskConfig(options={"digit": 3}), "task.options"),
     ],
 )
 def test_a_task_that_does_not_exist_or_fit_is_named(task: TaskConfig, named: str) -> None:
     with pytest.raises(ConfigError, match=named):
         load_task(task)
+
+
+def test_a_broken_task_file_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "broken_task.py").write_text("def prompts(:\n")
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ConfigError, match=r"broken_task.*SyntaxError"):
+        load_task(TaskConfig(name="broken_task:Task"))

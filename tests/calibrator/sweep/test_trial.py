@@ -1,0 +1,50 @@
+"""A trial from its config to its verdict, and who owns a folder."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from calibrator.sweep.trial import claim, execute
+from calibrator.verdicts.types import Verdict
+from trainer.config import ProbeConfig, RunConfig, TaskConfig, TrainerConfig
+from trainer.errors import ConfigError
+
+RUN = RunConfig(
+    trainer=TrainerConfig(group_size=8, prompts_per_update=4, warmup=4),
+    probe=ProbeConfig(every=4, prompts=64),
+    task=TaskConfig(held_out=64),
+    sync_interval=2,
+    learning_rate=0.05,
+    updates=80,
+)
+
+
+def test_a_folder_is_claimed_by_one_run_and_nothing_in_it_is_ever_removed(tmp_path: Path) -> None:
+    (tmp_path / "thesis.tex").write_text("years of work")
+    with pytest.raises(ConfigError, match=r"thesis\.tex"):
+        claim(tmp_path, RUN)
+    assert (tmp_path / "thesis.tex").read_text() == "years of work"
+    own = tmp_path / "run"
+    own.mkdir()
+    claim(own, RUN)
+    claim(own, RUN)
+    with pytest.raises(ConfigError, match="another run"):
+        claim(own, RUN.model_copy(update={"seed": 1}))
+
+
+def test_a_model_folder_is_no_run(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text('{"model_type": "qwen3"}')
+    with pytest.raises(ConfigError, match="or a model"):
+        claim(tmp_path, RUN)
+
+
+def test_a_policy_that_dies_in_its_first_cycle_has_collapsed_and_is_ended(tmp_path: Path) -> None:
+    claim(tmp_path, RUN)
+    summary, verdict = execute(RUN, tmp_path)
+    assert verdict.verdict is Verdict.COLLAPSED
+    assert summary.ended == "stopped"
+    assert summary.updates < RUN.updates
+    assert verdict.onset_updates is not None
+    assert verdict.onset_updates[1] <= 12
