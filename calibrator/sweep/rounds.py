@@ -92,7 +92,7 @@ class Sweep:
                 self._folder(number, name, run, evaluate=evaluate)
                 for number, run in zip(self.journal.numbers(name, runs), runs, strict=True)
             ]
-            self._execute(folders, stage=name, spent=self.spent)
+            self._execute(folders, stage="confirmation" if evaluate else name, spent=self.spent)
             done = self._finished(folders)
         for result in done:
             self.journal.tell(result.number, survived(result))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 
 from calibrator.advice.types import Confirmation, FrontierRow, Recommendation, Suggested
+from calibrator.laws.types import Estimate
 from reports.cards.blocks import Block, Card, Code, Column, Fact, Facts, Paragraph, Setting, Settings, Table
 from reports.numbers import (
     LR_UPDATES,
@@ -160,9 +161,19 @@ def _certainty(view: StudyView, rec: Recommendation) -> tuple[Fact, ...]:
         )
     if rec.crossover_interval is not None:
         note = "where eta_max = B / T: the budget is the smaller limit below it, the boundary above it"
-        facts.append(Fact("Crossover S*", interval(rec.crossover_interval), note))
+        facts.append(Fact("Crossover S*", crossover_text(rec, rec.crossover_interval), note))
     facts.append(Fact("Confirmation", *confirmation_text(rec.confirmation)))
     return tuple(facts)
+
+
+def crossover_text(rec: Recommendation, crossover: Estimate) -> str:
+    """S* with its interval; beyond the swept intervals its place is extrapolation and only that is said."""
+    largest = max((row.sync_interval for row in rec.frontier), default=rec.sync_interval)
+    if crossover.low > largest:
+        return f"beyond the swept intervals, > {largest}"
+    if crossover.high > largest:
+        return f"{count(crossover.estimate)} [{count(crossover.low)}, > {largest}]"
+    return interval(crossover)
 
 
 def _reach(rec: Recommendation, total: float) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from calibrator.advice.types import Origin, Recommendation
-from reports.cards.advice import held_out_text, settings
+from reports.cards.advice import crossover_text, held_out_text, settings
 from reports.cards.blocks import Card, Column, Paragraph, Table
 from reports.cards.laws import budget_parameters, form_of, parameters
 from reports.cards.runs import phases
@@ -67,7 +67,7 @@ def _advice(rec: Recommendation) -> Iterator[LabelledNumber]:
             "eta below which nothing useful is learned",
         )
     if rec.crossover_interval is not None:
-        value = interval(rec.crossover_interval)
+        value = crossover_text(rec, rec.crossover_interval)
         yield LabelledNumber("S*", value, "updates", "derived", "interval at which eta_max = B / T")
     confirmation = rec.confirmation
     if confirmation is not None:
