@@ -268,6 +268,7 @@ def recommendation() -> Recommendation:
         frontier=frontier(),
         floor_learning_rate=1.1e-3,
         confirmation=Confirmation(
+            sync_interval=4,
             trials=[23, 24],
             verdicts=["stable", "stable"],
             learning_rate=2.6e-3,
