@@ -1,1 +1,32 @@
-"""Rollout engines behind one small protocol."""
+"""Rollout engines by name, behind one small protocol."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from trainer.config import RunConfig
+from trainer.engines.hf import HfEngine
+from trainer.engines.protocol import Engine
+from trainer.models import Policy
+
+
+def _hf(policy: Policy, config: RunConfig, share_weights: bool) -> Engine:
+    trainer = config.trainer
+    return HfEngine(
+        policy,
+        response_limit=trainer.response_limit,
+        temperature=trainer.temperature,
+        dtype=trainer.dtype,
+        share_weights=share_weights,
+    )
+
+
+ENGINES: dict[str, Callable[[Policy, RunConfig, bool], Engine]] = {"hf": _hf}
+
+
+def make_engine(policy: Policy, config: RunConfig, *, share_weights: bool = False) -> Engine:
+    """The engine of `config`. `share_weights` samples from the learner's own weights, for probes."""
+    return ENGINES[config.engine](policy, config, share_weights)
+
+
+__all__ = ["ENGINES", "Engine", "make_engine"]

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from trainer.config import RunConfig
-from trainer.engines.hf import HfEngine
+from trainer.engines import make_engine
 from trainer.errors import ConfigError, TrainerError
 from trainer.loop.rollouts import Rollouts
 from trainer.models import Policy
@@ -62,14 +62,7 @@ class HeldOut:
         rng = stream(config.seed, HELD_OUT, 0)
         self._examples = draw(task, rng, max(config.task.held_out, config.probe.prompts), held_out=True)
         self._policy, self._task, self._config = policy, task, config
-        trainer = config.trainer
-        self._engine = HfEngine(
-            policy,
-            response_limit=trainer.response_limit,
-            temperature=trainer.temperature,
-            dtype=trainer.dtype,
-            share_weights=True,
-        )
+        self._engine = make_engine(policy, config, share_weights=True)
 
     def probe(self) -> tuple[float, float]:
         """Mean reward on the probe's prompts and its standard error."""

@@ -11,7 +11,7 @@ import torch
 
 from trainer.checkpoint import Progress, load_checkpoint, save_checkpoint
 from trainer.config import RunConfig, cumulative_learning_rate, learning_rate_at
-from trainer.engines.hf import HfEngine
+from trainer.engines import make_engine
 from trainer.files import disk_errors
 from trainer.loop.evaluation import ROLLOUT, HeldOut, draw, score, stream
 from trainer.loop.learner import Learner, Step, ratio_statistics
@@ -84,12 +84,7 @@ class _Lockstep:
             timings_offset=start.timings_offset if start else 0,
             record_ratios=config.record_ratios,
         )
-        self.engine = HfEngine(
-            self.policy,
-            response_limit=config.trainer.response_limit,
-            temperature=config.trainer.temperature,
-            dtype=config.trainer.dtype,
-        )
+        self.engine = make_engine(self.policy, config)
 
     def run(self, on_row: OnRow) -> RunSummary:
         """Cycles of S updates from the last checkpoint on."""
