@@ -30,6 +30,8 @@ class MetricsRow(TypedDict, total=False):
     """Standard error over the G x P trajectories, prompts as clusters."""
     pass_histogram: list[int]
     """Groups by share of full marks: 0, (0, 1/4], (1/4, 1/2], (1/2, 3/4], (3/4, 1), 1."""
+    signal: float
+    """Share of groups whose rewards differ: only these have advantages."""
     loss: float
     entropy: float
     """Nats per token: mean negative logprob of the learner at the sampled tokens, which estimates it at lag 0."""

@@ -28,6 +28,7 @@ WITNESSES = (
     "log_ratio_abs_mean",
     "log_ratio_max",
     "lag_max",
+    "signal",
 )
 
 LR_TOLERANCE = 1e-6  # relative; both sides are sums of the same doubles
@@ -157,17 +158,7 @@ def _probes(rows: Sequence[Row], at: np.ndarray) -> Series | None:
 
 def _witnesses(rows: Sequence[Row], at: np.ndarray, updates: int) -> dict[str, Floats]:
     columns = {key: _column(rows, key) for key in WITNESSES}
-    columns["signal"] = _signal(rows)
     return {key: _spread(column, at, updates) for key, column in columns.items() if np.isfinite(column).any()}
-
-
-def _signal(rows: Sequence[Row]) -> Floats:
-    """Share of groups that neither failed nor passed as a whole: only these have non-zero advantages."""
-    empty = [np.nan] * 6
-    histogram = np.array([row.get("pass_histogram") or empty for row in rows], dtype=np.float64)
-    total = histogram.sum(axis=1)
-    with np.errstate(invalid="ignore", divide="ignore"):
-        return np.asarray(histogram[:, 1:5].sum(axis=1) / total, dtype=np.float64)
 
 
 def _first_non_finite(rows: Sequence[Row], at: np.ndarray) -> int | None:

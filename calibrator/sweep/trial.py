@@ -45,8 +45,10 @@ def execute(
 
     The verdict is a function of the metrics alone, so an interrupted run and an uninterrupted one agree.
     """
+    task = load_task(config.task)
     settings = JudgeSettings(
-        reward_floor=load_task(config.task).reward_floor,
+        reward_floor=task.reward_floor,
+        full_marks=task.full_marks,
         sync_interval=config.sync_interval,
         horizon=config.updates,
     )

@@ -14,6 +14,7 @@ from calibrator.verdicts import settings as rule
 from calibrator.verdicts.fall import Fall
 from calibrator.verdicts.levels import Levels, levels_of
 from calibrator.verdicts.settings import JudgeSettings
+from calibrator.verdicts.stuck import Stuck, stuck
 from calibrator.verdicts.track import Track, track_of, tracks_of_run
 from calibrator.verdicts.types import Evidence, Interval, RunVerdict, Verdict
 from calibrator.verdicts.witnesses import early_warnings
@@ -41,6 +42,9 @@ def judge(curve: Curve, settings: JudgeSettings) -> RunVerdict:
     if quiet is not None:
         return _verdict(curve, quiet[0], [quiet[1]], settings, accounts)
     doubt = _doubt(curve, accounts, settings)
+    frozen = stuck(curve, settings)
+    if frozen is not None:
+        doubt.append(_stuck(frozen))
     if _ended_early(curve, settings):
         return _verdict(
             curve, Verdict.INTERRUPTED, [_ended_evidence(curve, settings), *doubt], settings, accounts
@@ -106,7 +110,19 @@ def _event(
     for account in accounts:
         if account.fall and _collapsed(account, account.fall, curve, settings, online=online):
             return _collapse(curve, account, account.fall, accounts, settings)
+    frozen = stuck(curve, settings)
+    if frozen is not None and frozen.for_good:
+        onset = (frozen.low, frozen.high)
+        return _verdict(curve, Verdict.COLLAPSED, [_stuck(frozen)], settings, accounts, onset=onset)
     return None
+
+
+def _stuck(frozen: Stuck) -> Evidence:
+    sentence = (
+        f"For the last {frozen.updates} updates all answers to a prompt scored alike, {frozen.level:.3g} on average: "
+        "no group has an advantage, so the policy cannot learn any more."
+    )
+    return Evidence(code="stuck", sentence=sentence, update=frozen.high)
 
 
 def _collapsed(account: _Account, fall: Fall, curve: Curve, settings: JudgeSettings, *, online: bool) -> bool:

@@ -33,6 +33,11 @@ recover."""
 DRY_ROWS = 48
 """Rollout rows without reward after which one version is enough: momentum has decayed by then, and what is
 never rewarded is never reinforced."""
+STEADY_ROWS = 16
+"""Rows without signal from which a stuck policy is suspected, and rows before them in which the signal must have
+been steady."""
+STEADY_SHARE = 0.5
+"""Share of those rows that must have had signal: a weak policy that is rewarded rarely has dry stretches, too."""
 CERTAIN_DEEP_UPDATES, CERTAIN_DEEP_SYNCS = 44, 2
 """Online, a deep fall is certain after this. A dead run is then found within max(3 S, 64) updates."""
 CERTAIN_PARTIAL_UPDATES, CERTAIN_PARTIAL_SYNCS = 128, 6
@@ -93,6 +98,8 @@ class JudgeSettings(BaseModel):
 
     reward_floor: float = Field(default=0.0, allow_inf_nan=False)
     """Reward of a policy that fails always, on the scale of the log."""
+    full_marks: float | None = Field(default=None, allow_inf_nan=False)
+    """Largest reward of a completion; None when not known: then a stuck policy cannot be told from a perfect one."""
     sync_interval: int = Field(default=1, ge=1)
     """S, in updates."""
     horizon: int | None = Field(default=None, ge=1)

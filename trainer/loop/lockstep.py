@@ -193,4 +193,5 @@ def _reward_fields(reward: torch.Tensor, group_size: int, full_marks: float) -> 
         "reward_mean": float(means.mean()),
         "reward_se": spread / math.sqrt(len(means)),
         "pass_histogram": torch.bincount(bins, minlength=6).tolist(),
+        "signal": float((groups.amax(dim=-1) > groups.amin(dim=-1)).float().mean()),
     }

@@ -24,6 +24,7 @@ def row(update: int, **changes: Any) -> dict[str, Any]:
         "reward_mean": 0.5 + update / 1000,
         "reward_se": 0.04,
         "pass_histogram": [2, 1, 1, 1, 1, 2],
+        "signal": 0.5,
         "loss": 0.1,
         "grad_norm": 1.0,
         "lag_max": update % 4,
