@@ -71,6 +71,8 @@ class Confirmation(_Record):
     verdicts: list[str]
     learning_rate: float
     updates: int
+    cumulative_lr: float
+    """L that all of these runs reached."""
     held_out_before: float
     held_out_after: list[float | None]
     """Null where the run diverged."""

@@ -31,6 +31,7 @@ STYLES = {
 }
 SHOWN = 24
 """Most trials in the live table; older ones scroll away."""
+COLUMNS = ("trial", "estimator", "S", "eta", "update", "probe reward", "verdict")
 EVERY = 2.0
 """Seconds between two looks at the logs: reading and judging them takes time from the trials."""
 
@@ -100,10 +101,12 @@ class Progress:
         spent = self._spent + made + sum(curve.updates for curve in curves.values())
         planned = self._remaining() - sum(curve.updates for curve in curves.values())
         left = f"{self._limit - spent} left" if self._limit else f"at most {planned} left in this stage"
-        table = Table(title=f"{self._stage}: {spent} updates spent, {left}", title_justify="left")
-        for name in ("trial", "estimator", "S", "eta", "update", "reward", "verdict so far"):
-            table.add_column(name, justify="left" if name in ("estimator", "verdict so far") else "right")
-        for folder in [*self._finished, *running][-SHOWN:]:
+        done = f"{sum(folder in self._finished for folder in self._planned)} of {len(self._planned)} runs"
+        table = Table(title=f"{self._stage}: {done}, {spent} updates spent, {left}", title_justify="left")
+        for name in COLUMNS:
+            table.add_column(name, justify="left" if name in ("estimator", "verdict") else "right")
+        shown = sorted([*self._finished, *running], key=lambda folder: int(folder.name))
+        for folder in shown[-SHOWN:]:
             table.add_row(*(self._rows.get(folder) or running_row(folder, curves[folder], self._floor)))
         return table
 
@@ -145,7 +148,10 @@ def running_row(folder: Path, curve: Curve, floor: float) -> list[str | Text]:
         *_cells(config, folder.name),
         f"{curve.updates}/{config.updates}",
         _reward(curve),
-        Text(f"{verdict.value} so far", style=STYLES.get(verdict, "bright_black")),
+        Text(
+            f"{verdict.value} so far" if curve.updates else "starting",
+            style=STYLES.get(verdict, "bright_black"),
+        ),
     ]
 
 

@@ -45,7 +45,7 @@ def init(
 @app.command()
 @answers_errors
 def plan(study: StudyFile = None) -> None:
-    """Print the runs, updates, tokens and memory that a study would need; launch nothing."""
+    """Print what a study would need (runs, tokens, memory)."""
     from calibrator.cli.plan import print_plan
     from calibrator.cli.source import load_source
 
@@ -70,7 +70,7 @@ def run(
         int | None, typer.Option("--workers", min=1, help="Trials at a time.", show_default=False)
     ] = None,
 ) -> None:
-    """Make the sweep and print the recommendation. Run the same command again to continue."""
+    """Make or continue the sweep; print the recommendation."""
     from calibrator.cli.run import run_study
     from calibrator.cli.source import load_source
 
@@ -124,7 +124,7 @@ def train(
         bool, typer.Option("--keep-going", help="Do not end the run when it has certainly collapsed.")
     ] = False,
 ) -> None:
-    """Train with the recommended settings; exit 3 when the run collapses."""
+    """Train with the recommended settings."""
     from calibrator.cli.train import Overrides, train_from
 
     changes = Overrides(

@@ -7,7 +7,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from calibrator.cli.live import curve_so_far, finished_row, running_row
+from calibrator.cli.live import COLUMNS, curve_so_far, finished_row, running_row
 from calibrator.study.results import CONFIG, load_result
 from calibrator.study.store import StudyFolder, open_study
 from trainer.tasks import load_task
@@ -17,7 +17,7 @@ def print_status(root: Path) -> None:
     """Trials with their verdicts, updates spent, and whether there is a recommendation."""
     study, config = open_study(root)
     table = Table(title=f"{root}", title_justify="left")
-    for name in ("trial", "estimator", "S", "eta", "update", "reward", "verdict"):
+    for name in COLUMNS:
         table.add_column(name, justify="left" if name in ("estimator", "verdict") else "right")
     spent, finished = 0, 0
     floor = load_task(config.task).reward_floor
@@ -39,4 +39,8 @@ def print_status(root: Path) -> None:
 def _next(study: StudyFolder) -> str:
     if study.recommendation.is_file():
         return f"recommendation: {study.recommendation}; next: calibrate train --from {study.root}"
+    if study.is_locked():
+        return "a calibrate command is working on this study"
+    if study.fit.is_file():
+        return f"no recommendation; {study.root / 'report.md'} says why and what to run next"
     return "no recommendation yet; next: the same `calibrate run` again"

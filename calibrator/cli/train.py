@@ -20,6 +20,13 @@ from calibrator.verdicts.types import RunVerdict
 from trainer.config import RunConfig, cumulative_learning_rate
 from trainer.metrics import MetricsRow
 
+SHORT = {
+    "updates": "T",
+    "learning_rate": "eta",
+    "sync_interval": "S",
+    "group_size": "G",
+    "epsilon": "epsilon",
+}
 EVERY = 25
 """Updates between two progress lines."""
 
@@ -41,11 +48,17 @@ def train_from(root: Path, *, out: Path | None, changes: Overrides, seed: int, k
     advice = read_recommendation(study)
     wanted = recommended_run(config, advice)
     run = apply(read_trainer_toml(study), changes, seed)
-    folder = out or study.root / "train" / f"seed-{seed}"
+    folder = out or study.root / "train" / folder_name(changes, seed)
     console = Console(stderr=True)
     for warning in warnings(advice, wanted, run, resolve(config)["digests"]):
         console.print(f"warning: {warning}", markup=False, highlight=False, soft_wrap=True)
     return _train(run, folder, keep_going=keep_going, console=console)
+
+
+def folder_name(changes: Overrides, seed: int) -> str:
+    """Default folder of a run: its seed and what was overridden, so that two runs never want the same one."""
+    given = {name: value for name, value in asdict(changes).items() if value is not None}
+    return "-".join([f"seed-{seed}", *(f"{SHORT[name]}{value:g}" for name, value in given.items())])
 
 
 def apply(run: RunConfig, changes: Overrides, seed: int) -> RunConfig:
@@ -100,15 +113,6 @@ def warnings(advice: Recommendation, wanted: RunConfig, run: RunConfig, digests:
 def _train(run: RunConfig, folder: Path, *, keep_going: bool, console: Console) -> ExitCode:
     from calibrator.sweep.trial import claim, execute
 
-    console.print(
-        f"training {run.trainer.estimator}: S = {run.sync_interval}, eta = {run.learning_rate:.3g}, "
-        f"G = {run.trainer.group_size}, epsilon = {run.trainer.epsilon:g}, {run.updates} updates, "
-        f"seed {run.seed} -> {folder}",
-        markup=False,
-        highlight=False,
-        soft_wrap=True,
-    )
-
     def watch(rows: Sequence[MetricsRow]) -> None:
         row = rows[-1]
         if "probe_version" in row and len(rows) % EVERY < run.probe.every:
@@ -121,9 +125,17 @@ def _train(run: RunConfig, folder: Path, *, keep_going: bool, console: Console) 
             )
 
     study = StudyFolder(folder)
+    claim(folder, run)
     with study.locked():
-        claim(folder, run)
         if not (folder / VERDICT).exists():
+            console.print(
+                f"training {run.trainer.estimator}: S = {run.sync_interval}, eta = {run.learning_rate:.3g}, "
+                f"G = {run.trainer.group_size}, epsilon = {run.trainer.epsilon:g}, {run.updates} updates, "
+                f"seed {run.seed} -> {folder}",
+                markup=False,
+                highlight=False,
+                soft_wrap=True,
+            )
             execute(run, folder, stop_when_certain=not keep_going, watch=watch, keep_policy=True)
     summary, verdict = read_json(folder / SUMMARY), RunVerdict.model_validate(read_json(folder / VERDICT))
     _print_end(folder, verdict, summary["held_out_before"], summary["held_out_after"])
@@ -138,4 +150,4 @@ def _print_end(folder: Path, verdict: RunVerdict, before: float | None, after: f
     for evidence in verdict.evidence:
         print(f"          {evidence.sentence}")
     print(f"held-out  {shown(before)} before, {shown(after)} after")
-    print(f"policy    {folder / 'policy'}")
+    print(f"policy    {folder / 'policy'}{' (of a collapsed run)' if verdict.verdict.is_event else ''}")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -15,6 +16,7 @@ from calibrator.advice.request import AdviceRequest, ObservedGain
 from calibrator.advice.types import Confirmation, Recommendation, Suggested, ValidFor
 from calibrator.errors import NothingToSayError
 from calibrator.laws.fit import FittedStratum, fit_runs
+from calibrator.laws.posterior import rounded
 from calibrator.laws.types import FitResult
 from calibrator.study.config import StudyConfig
 from calibrator.study.results import TrialResult
@@ -22,6 +24,8 @@ from calibrator.study.store import StudyFolder, read_json, resolve, write_json
 from calibrator.study.timings import cycles
 from calibrator.verdicts.types import Verdict
 
+SETTLED = ("rate_below_tested", "extrapolates")
+"""Findings that full-length stable runs at the recommended numbers settle."""
 EMBEDDED_COST = Path(__file__).parent.parent / "advice" / "embedded_cost.json"
 GAIN_STEP = 8
 """Probes of a run that one observed gain averages over: a single probe is too noisy to set a floor."""
@@ -56,14 +60,22 @@ def conclude(
     try:
         advice = recommend(decisive, _request(config, study, own))
     except NothingToSayError as error:
-        return Conclusion(fitted, fit, None, str(error))
-    advice = advice.model_copy(
-        update={
-            "confirmation": confirmation,
-            "valid_for": _valid_for(config, decisive),
+        return Conclusion(fitted, fit, None, _untrained(own) or str(error))
+    advice = advice.model_copy(update={"valid_for": _valid_for(config, decisive)})
+    return Conclusion(fitted, fit, advice if confirmation is None else confirmed(advice, confirmation), None)
+
+
+def confirmed(advice: Recommendation, confirmation: Confirmation) -> Recommendation:
+    """Attach the runs at the recommended numbers. Where all were stable, what they showed is no extrapolation."""
+    update: dict[str, Any] = {"confirmation": confirmation}
+    if advice.valid_for is not None and set(confirmation.verdicts) == {Verdict.STABLE}:
+        longest = max(advice.valid_for.longest_cumulative_lr, confirmation.cumulative_lr)
+        update |= {
+            "extrapolation": rounded(advice.extrapolation * advice.valid_for.longest_cumulative_lr / longest),
+            "valid_for": advice.valid_for.model_copy(update={"longest_cumulative_lr": longest}),
+            "findings": [finding for finding in advice.findings if finding.code not in SETTLED],
         }
-    )
-    return Conclusion(fitted, fit, advice, None)
+    return advice.model_copy(update=update)
 
 
 def with_suggestion(
@@ -121,6 +133,19 @@ def observed_gains(results: Sequence[TrialResult]) -> tuple[ObservedGain, ...]:
                 ObservedGain(cumulative_lr=reached, gain=float(curve.probes.value[block].mean()) - start)
             )
     return tuple(gains)
+
+
+def _untrained(own: Sequence[TrialResult]) -> str | None:
+    """Why no run trained, when none did: most often the base policy is never rewarded."""
+    if any(result.verdict.verdict is not Verdict.UNTRAINED for result in own):
+        return None
+    starts = [result.curve.probes.value[0] for result in own if result.curve.probes is not None]
+    base = f"{np.mean(starts):.3g}" if starts else "unknown"
+    return (
+        f"none of {len(own)} runs trained; the base policy scores {base} on held-out prompts. A policy that is never "
+        "or always rewarded has nothing to learn from: take an easier task or a model that solves some of it, look at "
+        "task.reward_floor, trainer.response_limit and whether the tokenizer knows the task's characters"
+    )
 
 
 def _request(config: StudyConfig, study: StudyFolder, own: Sequence[TrialResult]) -> AdviceRequest:

@@ -63,6 +63,15 @@ class StudyFolder:
         folders = [path for path in (self.root / "trials").glob("*") if path.name.isdecimal()]
         return sorted(folders, key=lambda path: int(path.name))
 
+    def is_locked(self) -> bool:
+        """Whether a command works on the study right now."""
+        lock = FileLock(self.root / ".lock", timeout=0)
+        try:
+            with lock:
+                return False
+        except Timeout:
+            return True
+
     @contextmanager
     def locked(self) -> Iterator[None]:
         """Hold the study for one command. Raises StudyConfigError when another one works on it."""

@@ -240,6 +240,7 @@ def confirmation(done: Sequence[TrialResult]) -> Confirmation:
         verdicts=[result.verdict.verdict.value for result in done],
         learning_rate=done[0].config.learning_rate,
         updates=done[0].config.updates,
+        cumulative_lr=min(result.verdict.cumulative_lr_total or 0.0 for result in done),
         held_out_before=done[0].summary["held_out_before"],
         held_out_after=[result.summary["held_out_after"] for result in done],
     )

@@ -105,6 +105,7 @@ def claim(folder: Path, config: RunConfig) -> None:
     if strangers:
         raise ConfigError(f"{folder} is not empty ({', '.join(strangers[:3])}); choose another folder")
     with disk_errors(folder):
+        folder.mkdir(parents=True, exist_ok=True)
         write_json(path, config.model_dump(mode="json"))
 
 

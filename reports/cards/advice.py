@@ -25,7 +25,7 @@ from reports.numbers import (
 from reports.view import StudyView
 
 RULES = {
-    "stable": "the boundary holds at any horizon",
+    "stable": "at most the accepted share of runs is prone to collapse, at any horizon, with 95 % credibility",
     "conservative": "below both the boundary and B / T",
     "budget-limited": "above the boundary: the run ends before its collapse budget B is spent",
 }
@@ -49,12 +49,16 @@ def what_to_set(view: StudyView) -> Card:
     return Card("set", "What to set", tuple(blocks))
 
 
+NEXT_WITHOUT = (
+    "Give the sweep what the sentence above asks for in study.toml (sweep.learning_rates, sweep.longest, sweep.rounds, "
+    "or advice.horizon), or more --max-updates, then run the same command again: finished runs are kept."
+)
+
+
 def next_card(view: StudyView) -> Card:
     command = next_command(view)
     if command is None:
-        return Card(
-            "next", "Next", (Paragraph("Run what the sentence above asks for, then this command again."),)
-        )
+        return Card("next", "Next", (Paragraph(NEXT_WITHOUT),))
     return Card("next", "Next", (*_in_one_line(view), Code(command)))
 
 
@@ -88,15 +92,17 @@ def _reservations(rec: Recommendation) -> list[str]:
             "This rate lies above the stability boundary: the run collapses near L = B if it is extended."
         )
     if rec.suggested is not None:
-        texts.append(_suggestion(rec.suggested))
+        texts.append(_suggestion(rec, rec.suggested))
     return texts
 
 
-def _suggestion(suggested: Suggested) -> str:
-    return (
-        f"Suggested by the recorded ratios, not yet trained with: G = {suggested.group_size}, "
-        f"epsilon = {compact(suggested.epsilon)}. {_sentence(suggested.reason)}"
-    )
+def _suggestion(rec: Recommendation, suggested: Suggested) -> str:
+    pair = f"G = {suggested.group_size}, epsilon = {compact(suggested.epsilon)}"
+    if (suggested.group_size, suggested.epsilon) == (rec.group_size, rec.epsilon):
+        return (
+            f"The recorded ratios suggest no other pair than the swept {pair}. {_sentence(suggested.reason)}"
+        )
+    return f"Suggested by the recorded ratios, not yet trained with: {pair}. {_sentence(suggested.reason)}"
 
 
 def settings(rec: Recommendation) -> tuple[Setting, ...]:
@@ -266,11 +272,13 @@ def _frontier_row(row: FrontierRow, rec: Recommendation) -> tuple[str, ...]:
 
 def group_epsilon(view: StudyView) -> Card:
     title = "Group size and ratio threshold"
-    suggested = view.recommendation.suggested if view.recommendation else None
-    if suggested is None or not suggested.table:
+    rec = view.recommendation
+    if rec is None or rec.suggested is None or not rec.suggested.table:
         text = "No other G or epsilon was rated: the study holds no recorded ratios for it."
         return Card("group", title, (Paragraph(text),))
-    return Card("group", title, (Paragraph(_suggestion(suggested)), _suggestion_table(suggested)))
+    return Card(
+        "group", title, (Paragraph(_suggestion(rec, rec.suggested)), _suggestion_table(rec.suggested))
+    )
 
 
 def _suggestion_table(suggested: Suggested) -> Table:

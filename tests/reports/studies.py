@@ -273,6 +273,7 @@ def recommendation() -> Recommendation:
             verdicts=["stable", "stable"],
             learning_rate=2.6e-3,
             updates=400,
+            cumulative_lr=1.03,
             held_out_before=0.402,
             held_out_after=[0.958, 0.961],
         ),
