@@ -51,9 +51,9 @@ class TrainerConfig(Config):
 
     estimator: EstimatorName = "gmc"
     """How stale trajectories are weighted, see `trainer.algorithms`."""
-    group_size: Annotated[int, Field(ge=2)] = 16
+    group_size: Annotated[int, Field(ge=2, le=65536)] = 16
     """G: completions per prompt."""
-    prompts_per_update: Annotated[int, Field(ge=1)] = 8
+    prompts_per_update: Annotated[int, Field(ge=1, le=10**6)] = 8
     """P: prompts per update. The batch of an update is G x P trajectories."""
     epsilon: Annotated[float, Field(gt=0)] = 0.2
     """Ratio threshold: trajectory ratios (`tic`, `tic_zero`) or mean group mass (`gmc`) are capped at 1 + epsilon."""
@@ -66,9 +66,9 @@ class TrainerConfig(Config):
     """Updates over which the learning rate rises linearly to its constant value."""
     grad_clip: Annotated[float, Field(ge=0)] = 1.0
     """Largest gradient norm; 0: no clipping."""
-    response_limit: Annotated[int, Field(ge=1)] = 9
+    response_limit: Annotated[int, Field(ge=1, le=10**6)] = 9
     """Largest number of response tokens, the end token included."""
-    temperature: Annotated[float, Field(gt=0)] = 1.0
+    temperature: Annotated[float, Field(ge=0.01, le=100)] = 1.0
     """Sampling temperature. Ratios are those of the tempered distribution, the one really sampled from."""
     micro_batch_groups: Annotated[int, Field(ge=1)] | None = None
     """Whole groups per forward and backward pass; left out: the whole batch at once."""

@@ -17,6 +17,11 @@ _REMEDIES = {
     errno.EACCES: "permission denied; choose a folder that you may write to",
     errno.EEXIST: "a file stands where a folder is wanted; choose another folder",
     errno.ENOTDIR: "a file stands where a folder is wanted; choose another folder",
+    errno.EISDIR: "a folder stands where a file is wanted; move it away",
+    errno.ENOENT: "no such folder; choose one that can be made",
+    errno.ENAMETOOLONG: "the name is too long; choose a shorter one",
+    errno.ELOOP: "its links go in a circle; choose another folder",
+    errno.EIO: "the device failed to read or write; choose another folder",
     errno.EPERM: "operation not permitted; choose a folder that you may write to",
 }
 

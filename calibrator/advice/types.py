@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, Field
 
 from calibrator.laws.types import Estimate, Finding
+from trainer.config import EstimatorName
 
 Rule = Literal["stable", "conservative", "budget-limited"]
 Objective = Literal["time", "progress"]
@@ -93,14 +94,14 @@ class Recommendation(_Record):
     """The four numbers and what they rest on. `null` where nothing can be said."""
 
     schema_version: int = 1
-    sync_interval: int
+    sync_interval: Annotated[int, Field(ge=1)]
     max_lag: int
     schedule: str
-    learning_rate: float
-    group_size: int | None
-    epsilon: float | None
-    estimator: str
-    horizon: int
+    learning_rate: Annotated[float, Field(gt=0, allow_inf_nan=False)]
+    group_size: Annotated[int, Field(ge=2)] | None
+    epsilon: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None
+    estimator: EstimatorName
+    horizon: Annotated[int, Field(ge=1)]
     risk: float
     rule: Rule
     objective: Objective

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import errno
 import functools
+import os
 import signal
 import sys
 from collections.abc import Callable
@@ -17,14 +17,13 @@ from trainer.errors import EnvironmentFailedError, TrainerError
 
 P = ParamSpec("P")
 R = TypeVar("R")
-DISK = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM)
 
 
-def answers_errors(command: Callable[P, R]) -> Callable[P, R]:
+def answers_errors(command: Callable[P, R]) -> Callable[P, R | None]:
     """Wrap a command of the command line."""
 
     @functools.wraps(command)
-    def wrapped(*args: P.args, **kwargs: P.kwargs) -> R:
+    def wrapped(*args: P.args, **kwargs: P.kwargs) -> R | None:
         signal.signal(signal.SIGTERM, _interrupt)
         try:
             return command(*args, **kwargs)
@@ -34,11 +33,14 @@ def answers_errors(command: Callable[P, R]) -> Callable[P, R]:
             _end(str(error), ExitCode.ENVIRONMENT)
         except TrainerError as error:
             _end(str(error), ExitCode.USAGE)
+        except BrokenPipeError:
+            # The reader of our output is gone (`| head`); what was asked for is on disk.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         except OSError as error:
-            if error.errno not in DISK:
+            if error.errno is None:
                 raise
             _end(
-                f"{error.filename or 'the disk'}: {error.strerror}; free or choose another place and run again",
+                f"{error.filename or 'the output'}: {error.strerror}; choose another place",
                 ExitCode.ENVIRONMENT,
             )
         except KeyboardInterrupt:
@@ -46,6 +48,8 @@ def answers_errors(command: Callable[P, R]) -> Callable[P, R]:
                 "interrupted; what was finished is saved, run the same command again to continue",
                 ExitCode.INTERRUPTED,
             )
+
+        return None
 
     return wrapped
 

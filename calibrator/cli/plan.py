@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from rich.console import Console
 from rich.table import Table
 
+from calibrator.cli.console import AnswerConsole
 from calibrator.cli.source import Source
 from calibrator.study.provenance import cores, gpu_count
 from calibrator.sweep.checks import check_inputs
 from calibrator.sweep.estimate import Estimate, estimate, total_updates
 from calibrator.sweep.executor import make_slots
+from reports.numbers import visible
 
 
 def print_plan(source: Source) -> None:
@@ -18,7 +19,7 @@ def print_plan(source: Source) -> None:
     check_inputs(config)
     needs = estimate(config)
     slots = make_slots(workers=config.resources.workers, gpus_per_trial=config.resources.gpus_per_trial)
-    console = Console()
+    console = AnswerConsole()
     console.print(_runs(needs))
     workers = len(slots.devices)
     lines = [
@@ -37,7 +38,7 @@ def print_plan(source: Source) -> None:
             f"about {needs.trial_bytes / 2**30:.2g} GiB (assumed factors), {workers} at a time",
         ),
         ("machine", f"{cores()} cores, {gpu_count()} GPUs"),
-        ("study folder", config.output.folder),
+        ("study folder", visible(config.output.folder)),
     ]
     for name, text in lines:
         console.print(f"{name:<24} {text}", markup=False, highlight=False, soft_wrap=True)

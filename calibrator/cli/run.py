@@ -7,6 +7,7 @@ from pathlib import Path
 
 from rich.console import Console
 
+from calibrator.cli.console import AnswerConsole
 from calibrator.cli.live import Progress
 from calibrator.cli.source import Source
 from calibrator.cli.view import manifest, study_view
@@ -29,7 +30,7 @@ def run_study(source: Source) -> ExitCode:
     config = source.config
     check_inputs(config)
     slots = make_slots(workers=config.resources.workers, gpus_per_trial=config.resources.gpus_per_trial)
-    folder = StudyFolder(Path(config.output.folder))
+    folder = StudyFolder(Path(config.output.folder).expanduser())
     with folder.locked(), disk_errors(folder.root):
         prepare(config, source.text)
         with Progress(config, folder, Console(stderr=True)) as progress:
@@ -62,7 +63,7 @@ def write_answer(
         write_atomically(folder.root / name, svg)
     write_atomically(folder.root / "report.html", render_html(view))
     write_atomically(folder.root / "report.md", render_markdown(view))
-    render_terminal(view, Console())
+    render_terminal(view, AnswerConsole())
     if outcome.budget_bound:
         left = (
             "the answer above is partial"

@@ -41,4 +41,4 @@ def load_source(
     for section, values in options.items():
         content[section] |= values
     name = "the embedded default" if path is None else str(path)
-    return Source(parse_config(StudyConfig, content, source=name), file.read_text(), name)
+    return Source(parse_config(StudyConfig, content, source=name), file.read_text(encoding="utf-8-sig"), name)

@@ -4,19 +4,21 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
+from calibrator.cli.console import AnswerConsole
 from calibrator.cli.live import COLUMNS, curve_so_far, finished_row, running_row
 from calibrator.study.results import CONFIG, load_result
 from calibrator.study.store import StudyFolder, open_study
+from reports.numbers import visible
 from trainer.tasks import load_task
 
 
 def print_status(root: Path) -> None:
     """Trials with their verdicts, updates spent, and whether there is a recommendation."""
     study, config = open_study(root)
-    table = Table(title=f"{root}", title_justify="left")
+    table = Table(title=Text(visible(str(root))), title_justify="left")
     for name in COLUMNS:
         table.add_column(name, justify="left" if name in ("estimator", "verdict") else "right")
     spent, finished = 0, 0
@@ -29,11 +31,11 @@ def print_status(root: Path) -> None:
         spent += curve.updates
         finished += result is not None
         table.add_row(*(finished_row(result) if result else running_row(folder, curve, floor)))
-    console = Console()
+    console = AnswerConsole()
     console.print(table)
     limit = f" of {config.sweep.max_updates}" if config.sweep.max_updates else ""
     console.print(f"{finished} trials finished, {spent} updates made{limit}", highlight=False)
-    console.print(_next(study), markup=False, highlight=False, soft_wrap=True)
+    console.print(visible(_next(study)), markup=False, highlight=False, soft_wrap=True)
 
 
 def _next(study: StudyFolder) -> str:

@@ -14,9 +14,10 @@ from calibrator.advice.types import Recommendation
 from calibrator.errors import ExitCode, StudyConfigError
 from calibrator.handoff.write import read_recommendation, read_trainer_toml, recommended_run
 from calibrator.study.config import describe
-from calibrator.study.results import SUMMARY, VERDICT
-from calibrator.study.store import StudyFolder, open_study, read_json, resolve
+from calibrator.study.results import SUMMARY, VERDICT, Summary
+from calibrator.study.store import StudyFolder, open_study, read_record, resolve
 from calibrator.verdicts.types import RunVerdict
+from reports.numbers import visible
 from trainer.config import RunConfig, cumulative_learning_rate
 from trainer.metrics import MetricsRow
 
@@ -127,18 +128,20 @@ def _train(run: RunConfig, folder: Path, *, keep_going: bool, console: Console) 
     study = StudyFolder(folder)
     claim(folder, run)
     with study.locked():
-        if not (folder / VERDICT).exists():
+        if not (folder / VERDICT).is_file():
             console.print(
                 f"training {run.trainer.estimator}: S = {run.sync_interval}, eta = {run.learning_rate:.3g}, "
                 f"G = {run.trainer.group_size}, epsilon = {run.trainer.epsilon:g}, {run.updates} updates, "
-                f"seed {run.seed} -> {folder}",
+                f"seed {run.seed} -> {visible(str(folder))}",
                 markup=False,
                 highlight=False,
                 soft_wrap=True,
             )
             execute(run, folder, stop_when_certain=not keep_going, watch=watch, keep_policy=True)
-    summary, verdict = read_json(folder / SUMMARY), RunVerdict.model_validate(read_json(folder / VERDICT))
-    _print_end(folder, verdict, summary["held_out_before"], summary["held_out_after"])
+    again = f"move {folder} away and run the same command again"
+    summary = read_record(folder / SUMMARY, Summary, remedy=again)
+    verdict = read_record(folder / VERDICT, RunVerdict, remedy=again)
+    _print_end(folder, verdict, summary.held_out_before, summary.held_out_after)
     return ExitCode.INCONCLUSIVE if verdict.verdict.is_event else ExitCode.RECOMMENDED
 
 
@@ -150,4 +153,6 @@ def _print_end(folder: Path, verdict: RunVerdict, before: float | None, after: f
     for evidence in verdict.evidence:
         print(f"          {evidence.sentence}")
     print(f"held-out  {shown(before)} before, {shown(after)} after")
-    print(f"policy    {folder / 'policy'}{' (of a collapsed run)' if verdict.verdict.is_event else ''}")
+    print(
+        f"policy    {visible(str(folder / 'policy'))}{' (of a collapsed run)' if verdict.verdict.is_event else ''}"
+    )

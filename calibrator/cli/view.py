@@ -12,7 +12,7 @@ from calibrator.runlogs.curve import Curve
 from calibrator.study.config import StudyConfig
 from calibrator.study.provenance import git_commit, hardware, versions
 from calibrator.study.results import TrialResult
-from calibrator.study.store import StudyFolder, read_json, resolve
+from calibrator.study.store import StudyFolder, read_json, read_record, resolve
 from calibrator.study.timings import seconds_spent
 from reports.view import Role, RunView, StudyView, boundary_band
 
@@ -37,7 +37,7 @@ def study_view(
         ),
         recommendation=conclusion.recommendation,
         refusal=conclusion.refusal,
-        cost=CostModel.model_validate(read_json(study.cost)) if study.cost.is_file() else None,
+        cost=read_record(study.cost, CostModel) if study.cost.is_file() else None,
         manifest=manifest(config, results),
         files=(*REPORTS, *(HAND_OVER if conclusion.recommendation else ())),
     )
@@ -59,7 +59,7 @@ def manifest(config: StudyConfig, results: Sequence[TrialResult]) -> dict[str, A
 
 def _run_view(result: TrialResult) -> RunView:
     proposal = result.folder / PROPOSAL
-    stage = read_json(proposal)["stage"] if proposal.is_file() else ""
+    stage = read_json(proposal).get("stage", "") if proposal.is_file() else ""
     role: Role = "confirmation" if stage.startswith("confirm") else "sweep"
     return RunView(result.run(), result.verdict, result.number, role, _curve(result))
 
@@ -68,5 +68,5 @@ def _curve(result: TrialResult) -> Curve | None:
     """A log that cannot be read back leaves its curve out of the report, not the run."""
     try:
         return result.curve
-    except (CorruptStudyError, OSError):
+    except CorruptStudyError:
         return None

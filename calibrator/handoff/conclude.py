@@ -20,7 +20,7 @@ from calibrator.laws.posterior import rounded
 from calibrator.laws.types import FitResult
 from calibrator.study.config import StudyConfig
 from calibrator.study.results import TrialResult
-from calibrator.study.store import StudyFolder, read_json, resolve, write_json
+from calibrator.study.store import StudyFolder, read_record, resolve, write_json
 from calibrator.study.timings import cycles
 from calibrator.verdicts.types import Verdict
 
@@ -92,7 +92,7 @@ def with_suggestion(
 
 def embedded_cost() -> CostModel:
     """Seconds of the embedded default, fixed so that its answer repeats; labelled assumed."""
-    return CostModel.model_validate(read_json(EMBEDDED_COST))
+    return read_record(EMBEDDED_COST, CostModel)
 
 
 def study_cost(config: StudyConfig, study: StudyFolder, results: Sequence[TrialResult]) -> CostModel | None:
@@ -101,7 +101,7 @@ def study_cost(config: StudyConfig, study: StudyFolder, results: Sequence[TrialR
     The embedded default ships a fixed one, labelled assumed. None while no trial is finished.
     """
     if study.cost.is_file():
-        return CostModel.model_validate(read_json(study.cost))
+        return read_record(study.cost, CostModel)
     if config.is_embedded_default:
         cost = embedded_cost()
     elif results:

@@ -9,14 +9,16 @@ import tomli_w
 from pydantic import ValidationError
 
 from calibrator.advice.types import Recommendation
-from calibrator.errors import CorruptStudyError, StudyConfigError
+from calibrator.errors import StudyConfigError
 from calibrator.handoff.conclude import Conclusion
 from calibrator.study.config import StudyConfig, describe
-from calibrator.study.store import StudyFolder, read_json, write_json
+from calibrator.study.store import StudyFolder, read_json, read_record, write_json
 from trainer.config import RunConfig
 from trainer.files import write_atomically
 
 TRAIN_SEED = 0
+NEEDED = ("model", "task", "trainer", "sync_interval", "learning_rate", "updates")
+"""Keys without which trainer.toml is no hand-over: a default in their place would be a guess."""
 HEADER = "# Written by `calibrate`, read by `calibrate train --from`. Learning rates are per update.\n"
 
 
@@ -53,18 +55,19 @@ def read_recommendation(study: StudyFolder) -> Recommendation:
     """Raises StudyConfigError when the study has no recommendation yet, CorruptStudyError when it is broken."""
     if not study.recommendation.is_file():
         raise StudyConfigError(f"{study.root} holds no recommendation.json; `calibrate run` makes one")
-    try:
-        return Recommendation.model_validate(read_json(study.recommendation))
-    except ValidationError as error:
-        raise CorruptStudyError(
-            f"{study.recommendation}: {describe(error)}; `calibrate run` writes it anew"
-        ) from error
+    return read_record(study.recommendation, Recommendation)
 
 
 def read_trainer_toml(study: StudyFolder) -> RunConfig:
     """The run that trainer.toml describes; a user may have edited it. Raises StudyConfigError naming the key."""
     try:
-        return RunConfig.model_validate(tomllib.loads(study.trainer_toml.read_text()))
+        content = tomllib.loads(study.trainer_toml.read_text(encoding="utf-8"))
+        missing = [key for key in NEEDED if key not in content]
+        if missing:
+            raise StudyConfigError(
+                f"{study.trainer_toml} lacks {', '.join(missing)}; `calibrate run` writes it anew"
+            )
+        return RunConfig.model_validate(content)
     except FileNotFoundError:
         raise StudyConfigError(f"{study.trainer_toml} is missing; `calibrate run` writes it") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:

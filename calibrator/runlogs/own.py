@@ -31,6 +31,8 @@ WITNESSES = (
     "signal",
 )
 
+SPARSEST = 1000
+"""Updates a row, beyond which a number is a broken one: arrays are as long as the largest update."""
 LR_TOLERANCE = 1e-6  # relative; both sides are sums of the same doubles
 
 
@@ -64,6 +66,8 @@ def curve_from_rows(rows: Sequence[Row]) -> Curve:
     kept = [latest[update] for update in sorted(latest)]
     at = np.array(sorted(latest), dtype=np.int64)
     updates = int(at[-1]) + 1
+    if updates > SPARSEST * len(rows):
+        raise ValueError(f"update {at[-1]} in a log of {len(rows)} rows")
     rates = _spread(_column(kept, "learning_rate"), at, updates)
     lags = _column(kept, "lag_max")
     return Curve(

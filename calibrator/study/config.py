@@ -22,9 +22,9 @@ from trainer.config import (
     digest,
 )
 
-Interval = Annotated[int, Field(ge=1)]
+Interval = Annotated[int, Field(ge=1, le=10**6)]
 Seed = Annotated[int, Field(ge=0)]
-Rate = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+Rate = Annotated[float, Field(gt=0, le=1e3, allow_inf_nan=False)]
 
 
 class SweepConfig(Config):
@@ -36,11 +36,11 @@ class SweepConfig(Config):
     """Seeds of the first trials of each estimator; later trials count on from the largest."""
     estimators: Annotated[tuple[EstimatorName, ...], Field(min_length=1)] = ("gmc",)
     """Estimators to sweep. The one of [trainer] decides the recommendation, the others are shown beside it."""
-    rates_per_interval: Annotated[int, Field(ge=1)] = 2
+    rates_per_interval: Annotated[int, Field(ge=1, le=64)] = 2
     """Learning rates for each interval in the coarse first round."""
     rounds: Annotated[int, Field(ge=1)] = 4
     """Most rounds: one coarse round, then rounds of the runs that narrow the recommendation most."""
-    round_size: Annotated[int, Field(ge=1)] = 4
+    round_size: Annotated[int, Field(ge=1, le=256)] = 4
     """Runs of a round after the first, for the estimator that decides; the others get half as many."""
     longest: Annotated[int, Field(ge=8)] | None = None
     """Most updates of one run; left out: the horizon of [advice]."""
@@ -48,7 +48,7 @@ class SweepConfig(Config):
     """Most updates of the whole study, confirmation included; left out: no limit."""
     sharp_enough: Annotated[float, Field(gt=1)] = 1.5
     """The sweep ends early when the median largest stable eta is within this factor of its 5 % quantile."""
-    confirmations: Annotated[int, Field(ge=0)] = 2
+    confirmations: Annotated[int, Field(ge=0, le=64)] = 2
     """Runs of full length at the recommended four numbers; 0: the recommendation is not confirmed."""
 
     @field_validator("learning_rates")
@@ -76,7 +76,7 @@ class AdviceConfig(Config):
 
 
 class ResourcesConfig(Config):
-    workers: Annotated[int, Field(ge=1)] | None = None
+    workers: Annotated[int, Field(ge=1, le=1024)] | None = None
     """Trials at a time; left out: one a CPU core, or as many as the GPUs allow."""
     gpus_per_trial: Annotated[int, Field(ge=0)] | None = None
     """GPUs of one trial; left out: 1 where there are GPUs, else 0."""
@@ -85,7 +85,7 @@ class ResourcesConfig(Config):
 
 
 class OutputConfig(Config):
-    folder: str = "runs/study"
+    folder: Annotated[str, Field(min_length=1, pattern=r"^[^\x00]*$")] = "runs/study"
     """Study folder, relative to the folder in which the command runs."""
 
 
@@ -172,8 +172,8 @@ def load_study_config(path: Path) -> StudyConfig:
     except OSError as error:
         raise StudyConfigError(f"{path} cannot be read: {error.strerror}") from error
     try:
-        parsed = tomllib.loads(content.decode())
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        parsed = tomllib.loads(content.decode("utf-8-sig"))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
         raise StudyConfigError(f"{path} is not TOML: {error}") from error
     return parse_config(StudyConfig, parsed, source=str(path))
 

@@ -24,6 +24,9 @@ from calibrator.errors import CorruptStudyError
 from calibrator.sweep.design import ProposedRun
 
 STUDY_NAME = "calibration"
+REMEDY = (
+    "move the file away and run the same command again; finished trials lie in trials/ and are not run twice"
+)
 PLAN = "plan:"
 _LARGEST = 10**9
 _DISTRIBUTIONS: dict[str, BaseDistribution] = {
@@ -48,19 +51,29 @@ class Journal:
         lock = JournalFileOpenLock(str(path))
         # Optuna's own lock outlives a killed process for 30 seconds; the study's lock says that nobody holds it.
         path.with_name(path.name + ".lock").unlink(missing_ok=True)
-        storage = JournalStorage(JournalFileBackend(str(path), lock_obj=lock))
-        self._study = optuna.create_study(
-            storage=storage,
-            study_name=STUDY_NAME,
-            direction="maximize",
-            sampler=optuna.samplers.RandomSampler(seed=0),
-            load_if_exists=True,
-        )
+        try:
+            storage = JournalStorage(JournalFileBackend(str(path), lock_obj=lock))
+            self._study = optuna.create_study(
+                storage=storage,
+                study_name=STUDY_NAME,
+                direction="maximize",
+                sampler=optuna.samplers.RandomSampler(seed=0),
+                load_if_exists=True,
+            )
+        except (AssertionError, KeyError, TypeError, ValueError, AttributeError) as error:
+            raise CorruptStudyError(
+                f"{path} holds a record that makes no sense ({error!r}): {REMEDY}"
+            ) from error
 
     def plan(self, stage: str) -> list[ProposedRun] | None:
         """Runs of a stage as they were planned first; None when it was not planned yet."""
         stored = self._study.user_attrs.get(PLAN + stage)
-        return None if stored is None else [ProposedRun(**run) for run in stored]
+        try:
+            return None if stored is None else [ProposedRun(**run) for run in stored]
+        except TypeError as error:
+            raise CorruptStudyError(
+                f"journal.log: the plan of {stage} makes no sense ({error}): {REMEDY}"
+            ) from error
 
     def record_plan(self, stage: str, plan: Sequence[ProposedRun]) -> None:
         """Keep a stage's plan: from now on it is what this stage is, whatever changes later."""
@@ -109,10 +122,7 @@ def repair(path: Path) -> bool:
     lines = content.split(b"\n")
     for number, line in enumerate(lines[:-1], start=1):
         if not _is_record(line):
-            raise CorruptStudyError(
-                f"{path}, line {number} cannot be read back: move the file away and run the same command again; "
-                "finished trials lie in trials/ and are not run twice"
-            )
+            raise CorruptStudyError(f"{path}, line {number} cannot be read back: {REMEDY}")
     if not lines[-1]:
         return False
     logger.warning(

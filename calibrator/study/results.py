@@ -6,21 +6,22 @@ import math
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-from pydantic import ValidationError
+from pydantic import BaseModel, ConfigDict
 
 from calibrator.errors import CorruptStudyError
 from calibrator.laws.types import Run
 from calibrator.runlogs.curve import Curve
 from calibrator.runlogs.own import read_metrics
-from calibrator.study.store import StudyFolder, read_json
+from calibrator.study.store import StudyFolder, read_record
 from calibrator.verdicts.types import RunVerdict
 from trainer.config import RunConfig, digest
 
 UNTOLD = 4
 """Exit code of a trial process that could not even write its error.json."""
+LOG = "trial.log"
+"""What the trial and the user's own task printed."""
 CONFIG, VERDICT, SUMMARY, ERROR, METRICS = (
     "config.json",
     "verdict.json",
@@ -28,6 +29,17 @@ CONFIG, VERDICT, SUMMARY, ERROR, METRICS = (
     "error.json",
     "metrics.jsonl",
 )
+
+
+class Summary(BaseModel):
+    """Content of summary.json: how the run ended and what the policy scored on all held-out prompts."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    updates: int
+    ended: str
+    held_out_before: float | None
+    held_out_after: float | None
 
 
 @dataclass(frozen=True)
@@ -38,7 +50,7 @@ class TrialResult:
     folder: Path
     config: RunConfig
     verdict: RunVerdict
-    summary: dict[str, Any]
+    summary: Summary
 
     @property
     def name(self) -> str:
@@ -48,8 +60,18 @@ class TrialResult:
 
     @cached_property
     def curve(self) -> Curve:
-        """The log. Raises CorruptStudyError or OSError when it cannot be read back."""
-        return read_metrics(self.folder / METRICS)
+        """The log. Raises CorruptStudyError when it is not the one that the verdict is about."""
+        path = self.folder / METRICS
+        again = f"move {self.folder} away: the trial is run again, the others are kept"
+        try:
+            curve = read_metrics(path)
+        except OSError as error:
+            raise CorruptStudyError(f"{path} cannot be read ({error.strerror}); {again}") from error
+        if curve.updates != self.verdict.updates:
+            raise CorruptStudyError(
+                f"{path} holds {curve.updates} updates, its verdict is about {self.verdict.updates}; {again}"
+            )
+        return curve
 
     @cached_property
     def max_lag(self) -> int:
@@ -101,18 +123,14 @@ def load_result(folder: Path) -> TrialResult | None:
     """The trial in `folder`, or None while it has no verdict. Raises CorruptStudyError naming a broken file."""
     if not (folder / VERDICT).is_file():
         return None
-    try:
-        return TrialResult(
-            number=int(folder.name),
-            folder=folder,
-            config=RunConfig.model_validate(read_json(folder / CONFIG)),
-            verdict=RunVerdict.model_validate(read_json(folder / VERDICT)),
-            summary=read_json(folder / SUMMARY),
-        )
-    except ValidationError as error:
-        raise CorruptStudyError(
-            f"{folder}: {error.error_count()} fields cannot be read back; move the folder away"
-        ) from error
+    again = f"move {folder} away: the trial is run again, the others are kept"
+    return TrialResult(
+        number=int(folder.name),
+        folder=folder,
+        config=read_record(folder / CONFIG, RunConfig, remedy=again),
+        verdict=read_record(folder / VERDICT, RunVerdict, remedy=again),
+        summary=read_record(folder / SUMMARY, Summary, remedy=again),
+    )
 
 
 def load_results(study: StudyFolder) -> list[TrialResult]:

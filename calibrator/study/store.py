@@ -7,12 +7,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from filelock import FileLock, Timeout
+from pydantic import BaseModel, ValidationError
 
 from calibrator.errors import CorruptStudyError, StudyConfigError, StudyMismatchError
-from calibrator.study.config import StudyConfig, parse_config
+from calibrator.study.config import StudyConfig, describe, parse_config
 from calibrator.study.provenance import code_digest, task_digest
 from trainer.files import disk_errors, write_atomically
 from trainer.models import model_digest
@@ -96,7 +97,7 @@ def prepare(config: StudyConfig, source: str) -> StudyFolder:
     `source` is the text of the study.toml. Call it with the folder locked. Raises StudyMismatchError naming the
     difference when the trials there were made with another setting, ConfigError when the model is not usable.
     """
-    folder = StudyFolder(Path(config.output.folder))
+    folder = StudyFolder(Path(config.output.folder).expanduser())
     resolved = resolve(config)
     with disk_errors(folder.root):
         if folder.resolved.exists():
@@ -133,24 +134,32 @@ def open_study(root: Path) -> tuple[StudyFolder, StudyConfig]:
         )
     content = read_json(folder.resolved)
     _check_schema(folder.resolved, content)
-    return folder, parse_config(StudyConfig, content["config"], source=str(folder.resolved))
+    return folder, parse_config(StudyConfig, content.get("config", {}), source=str(folder.resolved))
 
 
-def read_json(path: Path) -> dict[str, Any]:
-    """A JSON object; raises CorruptStudyError naming the file."""
+RecordT = TypeVar("RecordT", bound=BaseModel)
+REMAKE = "move it away and run the same command again: it is made anew"
+
+
+def read_json(path: Path, *, remedy: str = REMAKE) -> dict[str, Any]:
+    """A JSON object; raises CorruptStudyError naming the file and the remedy."""
     try:
         content = json.loads(path.read_bytes())
     except FileNotFoundError:
-        raise CorruptStudyError(
-            f"{path} is missing; run `calibrate run` again, finished trials are kept"
-        ) from None
-    except ValueError as error:
-        raise CorruptStudyError(
-            f"{path} cannot be read back ({error}); delete it and run `calibrate run` again"
-        ) from error
+        raise CorruptStudyError(f"{path} is missing; {remedy}") from None
+    except (ValueError, RecursionError) as error:
+        raise CorruptStudyError(f"{path} cannot be read back ({error}); {remedy}") from error
     if not isinstance(content, dict):
-        raise CorruptStudyError(f"{path} holds no JSON object; delete it and run `calibrate run` again")
+        raise CorruptStudyError(f"{path} holds no JSON object; {remedy}")
     return content
+
+
+def read_record(path: Path, model: type[RecordT], *, remedy: str = REMAKE) -> RecordT:
+    """A validated record; raises CorruptStudyError naming file, field and remedy."""
+    try:
+        return model.model_validate(read_json(path, remedy=remedy))
+    except ValidationError as error:
+        raise CorruptStudyError(f"{path}: {describe(error)}; {remedy}") from error
 
 
 def write_json(path: Path, content: object) -> None:
@@ -169,12 +178,11 @@ def _check_schema(path: Path, content: dict[str, Any]) -> None:
 def _check_same(folder: StudyFolder, resolved: dict[str, Any]) -> None:
     before = read_json(folder.resolved)
     _check_schema(folder.resolved, before)
+    known = before.get("digests", {})
     changes = list(_differences(before.get("setting", {}), resolved["setting"]))
     for name in ("model", "task", "code"):
-        if not changes and before["digests"][name] != resolved["digests"][name]:
-            changes.append(
-                f"the {name} itself (digest {before['digests'][name]} -> {resolved['digests'][name]})"
-            )
+        if not changes and known.get(name) != resolved["digests"][name]:
+            changes.append(f"the {name} itself (digest {known.get(name)} -> {resolved['digests'][name]})")
     if changes:
         raise StudyMismatchError(
             f"{folder.root}: its trials were made with another configuration: {'; '.join(changes)}. "
@@ -191,13 +199,12 @@ def _differences(before: Any, after: Any, key: str = "") -> Iterator[str]:
 
 
 def _check_empty(folder: StudyFolder) -> None:
-    strangers = (
-        [p.name for p in folder.root.glob("[!.]*") if p.name not in (CONFIG_FILE, "trials")]
-        if folder.root.is_dir()
-        else []
-    )
+    """A new study wants an empty folder; one that lost its resolved.json is taken up again, trial by trial."""
+    if folder.journal.is_file() or not folder.root.is_dir():
+        return
+    strangers = sorted(p.name for p in folder.root.glob("[!.]*") if p.name not in (CONFIG_FILE, "trials"))
     if folder.trials() or strangers:
-        what = ", ".join(sorted(strangers)[:3]) or f"trials without {RESOLVED_FILE}"
+        what = ", ".join(strangers[:3]) or f"trials without {RESOLVED_FILE}"
         raise StudyConfigError(
             f"{folder.root} is not empty and not a study ({what}): choose another output.folder"
         )

@@ -6,6 +6,8 @@ import json
 from collections.abc import Iterator
 from pathlib import Path
 
+from calibrator.errors import CorruptStudyError
+
 TIMINGS = "timings.jsonl"
 PHASES = ("generate", "score", "learn", "synchronize")
 
@@ -16,7 +18,10 @@ def timing_rows(folder: Path) -> Iterator[dict[str, float]]:
     if not path.is_file():
         return
     for line in path.read_bytes().split(b"\n")[:-1]:
-        yield json.loads(line)
+        try:
+            yield json.loads(line)
+        except ValueError as error:
+            raise CorruptStudyError(f"{path} cannot be read back ({error}); move {folder} away") from error
 
 
 def cycles(folder: Path) -> list[dict[str, float]]:

@@ -87,7 +87,7 @@ def trial_bytes(config: StudyConfig, parameters: int) -> int:
     sequences = groups * trainer.group_size
     path = model_folder(config.model) / "config.json"
     try:
-        shape = dict(json.loads(path.read_text()))
+        shape = dict(json.loads(path.read_text(encoding="utf-8")))
     except (ValueError, TypeError) as error:
         raise ConfigError(
             f"model.path: {path} holds no JSON object ({error}); save the model anew"

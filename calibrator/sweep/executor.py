@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import signal
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -18,7 +19,7 @@ from pathlib import Path
 
 from calibrator.errors import CalibratorError, MachineError, StudyConfigError
 from calibrator.study.provenance import cores, gpu_ids
-from calibrator.study.results import ERROR, UNTOLD, VERDICT
+from calibrator.study.results import ERROR, LOG, UNTOLD, VERDICT
 from calibrator.study.store import read_json
 
 PRELOAD = [
@@ -63,7 +64,7 @@ def run_all(folders: Sequence[Path], slots: Slots, *, target: Callable[[str], No
     Raises the error that a trial left, or MachineError when its process died; the other trials are ended first
     and continue from their checkpoints when the command is run again.
     """
-    waiting = [folder for folder in folders if not (folder / VERDICT).exists()]
+    waiting = [folder for folder in folders if not (folder / VERDICT).is_file()]
     free = list(range(len(slots.devices)))
     running: dict[BaseProcess, tuple[Path, int]] = {}
     try:
@@ -94,8 +95,13 @@ def start_process(target: Callable[[str], None], folder: Path, devices: tuple[st
     else:
         multiprocessing.set_forkserver_preload(PRELOAD)
         process = multiprocessing.get_context("forkserver").Process(target=target, args=(str(folder),))
-    with _environment(_trial_environment(devices)):
-        process.start()
+    try:
+        with _environment(_trial_environment(devices)):
+            process.start()
+    except (EOFError, ConnectionError) as error:
+        raise MachineError(
+            "the process that starts trials was killed (out of memory?): run the same command again, it continues"
+        ) from error
     return process
 
 
@@ -135,7 +141,7 @@ def _environment(values: Mapping[str, str]) -> Iterator[None]:
 
 def _check(process: BaseProcess, folder: Path) -> None:
     """Raise what a trial left behind, if anything."""
-    if (folder / VERDICT).exists():
+    if (folder / VERDICT).is_file():
         return
     trial = f"trial {folder.name}"
     if (folder / ERROR).exists():
@@ -143,8 +149,9 @@ def _check(process: BaseProcess, folder: Path) -> None:
         raise (MachineError if error["environment"] else CalibratorError)(f"{trial}: {error['message']}")
     code = process.exitcode or 0
     if code < 0:
+        why = " (out of memory?)" if -code == signal.SIGKILL else ""
         raise MachineError(
-            f"{trial} was killed by signal {-code} (out of memory?): run the same command again, it continues; "
+            f"{trial} was killed by signal {-code}{why}: run the same command again, it continues; "
             "lower resources.workers if it happens again"
         )
     if code == UNTOLD:
@@ -152,5 +159,5 @@ def _check(process: BaseProcess, folder: Path) -> None:
             f"{trial} failed and could not write why: no space left in {folder}, or not writable?"
         )
     raise MachineError(
-        f"{trial} died with exit code {code}; its traceback is above. Run the same command again to continue"
+        f"{trial} ended with exit code {code} and no verdict; {folder / LOG} holds what it printed"
     )

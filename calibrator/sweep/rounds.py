@@ -20,7 +20,7 @@ from calibrator.laws.observations import is_event
 from calibrator.study.config import StudyConfig
 from calibrator.study.journal import Journal
 from calibrator.study.results import CONFIG, TrialResult, load_result
-from calibrator.study.store import StudyFolder, read_json, write_json
+from calibrator.study.store import StudyFolder, read_record, write_json
 from calibrator.sweep.design import DesignSpace, ProposedRun, first_round, narrow_enough, next_round
 from trainer.config import RunConfig, digest
 
@@ -93,7 +93,11 @@ class Sweep:
                 for number, run in zip(self.journal.numbers(name, runs), runs, strict=True)
             ]
             self._execute(folders, stage="confirmation" if evaluate else name, spent=self.spent)
-            done = self._finished(folders)
+            before, done = len(done), self._finished(folders)
+            if len(done) == before:
+                raise CorruptStudyError(
+                    f"{folders[before]} has no verdict after its run; move the folder away"
+                )
         for result in done:
             self.journal.tell(result.number, survived(result))
         self.results += done
@@ -126,7 +130,7 @@ class Sweep:
             evaluate=evaluate,
         )
         if (folder / CONFIG).exists():
-            if RunConfig.model_validate(read_json(folder / CONFIG)) != config:
+            if read_record(folder / CONFIG, RunConfig, remedy=f"move {folder} away") != config:
                 raise CorruptStudyError(
                     f"{folder} holds another run than the journal plans: move {self.study.journal.name} back, "
                     "or start a new study in another folder"
@@ -241,8 +245,8 @@ def confirmation(done: Sequence[TrialResult]) -> Confirmation:
         learning_rate=done[0].config.learning_rate,
         updates=done[0].config.updates,
         cumulative_lr=min(result.verdict.cumulative_lr_total or 0.0 for result in done),
-        held_out_before=done[0].summary["held_out_before"],
-        held_out_after=[result.summary["held_out_after"] for result in done],
+        held_out_before=done[0].summary.held_out_before or 0.0,
+        held_out_after=[result.summary.held_out_after for result in done],
     )
 
 

@@ -6,14 +6,16 @@ import os
 import signal
 import threading
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from multiprocessing import parent_process
 from multiprocessing.connection import wait
 from pathlib import Path
 
 from pydantic import ValidationError
 
+from calibrator.errors import CalibratorError
 from calibrator.runlogs.own import curve_from_rows, read_metrics
-from calibrator.study.results import CONFIG, ERROR, SUMMARY, UNTOLD, VERDICT
+from calibrator.study.results import CONFIG, ERROR, LOG, SUMMARY, UNTOLD, VERDICT
 from calibrator.study.store import write_json
 from calibrator.verdicts.judge import judge, judge_so_far
 from calibrator.verdicts.settings import JudgeSettings
@@ -77,9 +79,10 @@ def trial_process(folder: str) -> None:
     threading.Thread(target=_die_with_parent, daemon=True).start()
     path = Path(folder)
     (path / ERROR).unlink(missing_ok=True)
+    _print_to(path / LOG)
     try:
         execute(RunConfig.model_validate_json((path / CONFIG).read_bytes()), path)
-    except TrainerError as error:
+    except (TrainerError, CalibratorError) as error:
         _leave_error(path, error, environment=isinstance(error, EnvironmentFailedError))
     except (MemoryError, OSError) as error:
         _leave_error(path, error, environment=True)
@@ -88,6 +91,13 @@ def trial_process(folder: str) -> None:
         if "out of memory" not in str(error).lower() and "not enough memory" not in str(error).lower():
             raise
         _leave_error(path, error, environment=True)
+
+
+def _print_to(log: Path) -> None:
+    """Send what is printed from here on to a file: several trials at once would garble the terminal."""
+    with suppress(OSError), log.open("ab") as file:
+        os.dup2(file.fileno(), 1)
+        os.dup2(file.fileno(), 2)
 
 
 def claim(folder: Path, config: RunConfig) -> None:

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+import traceback
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from numbers import Real
+from pathlib import Path
 
 import numpy as np
 import torch
@@ -25,9 +28,26 @@ def stream(seed: int, purpose: int, version: int) -> np.random.Generator:
     return np.random.default_rng([seed, purpose, version])
 
 
+@contextmanager
+def users_code(task: Task, method: str) -> Iterator[None]:
+    """Whatever a user's own task raises is theirs to mend: say where it came from, and that it was theirs."""
+    try:
+        yield
+    except (Exception, SystemExit) as error:
+        where = traceback.extract_tb(error.__traceback__)[-1]
+        raise ConfigError(
+            f"task.name: {type(task).__name__}.{method} raised {type(error).__name__}: {error} "
+            f"({Path(where.filename).name}, line {where.lineno})"
+        ) from error
+
+
 def draw(task: Task, rng: np.random.Generator, n: int, *, held_out: bool = False) -> list[Example]:
     """`n` examples of the task. Raises ConfigError when it returns another number, for S and P would be others."""
-    examples = task.prompts(rng, n, held_out=held_out)
+    with users_code(task, "prompts"):
+        examples = list(task.prompts(rng, n, held_out=held_out))
+        strings = all(isinstance(e.prompt, str) and isinstance(e.reference, str) for e in examples)
+    if not strings:
+        raise ConfigError(f"task.name: {type(task).__name__}.prompts must return Examples of two strings")
     if len(examples) != n:
         raise ConfigError(
             f"task.name: {type(task).__name__}.prompts was asked for {n} {'held-out ' if held_out else ''}prompts and "
@@ -44,7 +64,8 @@ def score(task: Task, policy: Policy, rollouts: Rollouts, examples: Sequence[Exa
     samples = len(rollouts) // len(examples)
     texts = policy.tokenizer.batch_decode(rollouts.response, skip_special_tokens=True)
     references = [example.reference for example in examples for _ in range(samples)]
-    rewards = task.score(texts, references)
+    with users_code(task, "score"):
+        rewards = list(task.score(texts, references))
     if len(rewards) != len(texts):
         raise TrainerError(f"the task returned {len(rewards)} rewards for {len(texts)} completions")
     for text, reference, reward in zip(texts, references, rewards, strict=True):

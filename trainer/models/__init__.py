@@ -26,8 +26,12 @@ class Policy:
 
 def model_folder(config: ModelConfig) -> Path:
     """Folder of the model; raises ConfigError naming `model.path` when it cannot be one."""
-    folder = EMBEDDED_FOLDER if config.path == EMBEDDED else Path(config.path).expanduser()
-    if not folder.is_dir():
+    try:
+        folder = EMBEDDED_FOLDER if config.path == EMBEDDED else Path(config.path).expanduser()
+        found = folder.is_dir()
+    except (OSError, RuntimeError, ValueError):  # an unknown user, a name that is too long, a null byte
+        found = False
+    if not found:
         raise ConfigError(
             f"model.path = {config.path!r}: no such folder; give a Hugging Face model folder or {EMBEDDED!r}"
         )
@@ -73,7 +77,7 @@ def load_policy(config: ModelConfig, *, device: str) -> Policy:
         model: Any = AutoModelForCausalLM.from_pretrained(
             folder, local_files_only=True, use_safetensors=True, dtype=torch.float32
         )
-    except (OSError, ValueError, KeyError, SafetensorError) as error:
+    except (OSError, ValueError, KeyError, RuntimeError, SafetensorError) as error:
         raise ConfigError(f"model.path = {config.path!r} cannot be loaded: {error}") from error
     if tokenizer.eos_token_id is None:
         raise ConfigError(f"model.path = {config.path!r}: the tokenizer has no end token; set eos_token")

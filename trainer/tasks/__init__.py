@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import importlib
+import math
 import sys
 from collections.abc import Callable
+from numbers import Real
 from pathlib import Path
 
 from trainer.config import TaskConfig
@@ -22,14 +24,24 @@ def load_task(config: TaskConfig) -> Task:
     factory = BUILT_IN.get(config.name) or _users_own(config.name)
     try:
         task = factory(**config.options)
-    except (TypeError, ValueError) as error:
+    except (Exception, SystemExit) as error:  # The user's own code may raise anything.
         raise ConfigError(
-            f"task.options = {config.options} does not fit task {config.name!r}: {error}"
+            f"task.options = {config.options} does not fit task {config.name!r}: {type(error).__name__}: {error}"
         ) from error
     missing = [name for name in ("prompts", "score", "reward_floor", "full_marks") if not hasattr(task, name)]
     if missing:
         raise ConfigError(f"task.name = {config.name!r}: the class has no {', '.join(missing)}")
+    floor, full = task.reward_floor, task.full_marks
+    if not (_is_number(floor) and _is_number(full) and floor < full):
+        raise ConfigError(
+            f"task.name = {config.name!r}: reward_floor = {floor!r} and full_marks = {full!r} must be numbers, "
+            "the floor below full marks"
+        )
     return task
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, Real) and math.isfinite(value)
 
 
 def _users_own(name: str) -> Callable[..., Task]:
@@ -42,9 +54,7 @@ def _users_own(name: str) -> Callable[..., Task]:
         sys.path.append(str(Path.cwd()))
     try:
         factory: Callable[..., Task] = getattr(importlib.import_module(module_name), attribute)
-    except (
-        Exception
-    ) as error:  # The user's own code: whatever it raises while being imported is theirs to mend.
+    except (Exception, SystemExit) as error:  # The user's own code may raise anything.
         what = f"{type(error).__name__}: {error}"
         raise ConfigError(f"task.name = {name!r} cannot be imported from {Path.cwd()}: {what}") from error
     return factory

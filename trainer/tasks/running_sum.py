@@ -23,9 +23,9 @@ class RunningSum:
     full_marks = 1.0
 
     def __init__(self, digits: int = 8) -> None:
-        if digits < FEWEST_DIGITS:
+        if not isinstance(digits, int) or digits < FEWEST_DIGITS:
             raise ValueError(
-                f"digits = {digits}: with fewer than {FEWEST_DIGITS} there are too few held-out prompts"
+                f"digits = {digits}: give a whole number from {FEWEST_DIGITS} on, fewer leave too few held-out prompts"
             )
         self.digits = digits
 

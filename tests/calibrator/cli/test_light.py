@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from calibrator.study.config import StudyConfig, parse_config
+from calibrator.study.store import prepare
 from trainer.models import EMBEDDED_FOLDER
 
 CALIBRATE = [str(Path(sys.executable).with_name("calibrate"))]
@@ -117,6 +119,32 @@ def test_a_file_where_the_study_folder_should_be_is_named(tmp_path: Path) -> Non
     answer = run("run", "--folder", "taken", cwd=tmp_path)
     assert answer.returncode == 5
     assert "a file stands where a folder is wanted" in answer.stderr
+
+
+@pytest.mark.parametrize("target", ["taken", "no/such/folder/x.toml", "x" * 300 + ".toml"])
+def test_a_place_that_cannot_be_written_is_one_line(tmp_path: Path, target: str) -> None:
+    (tmp_path / "taken").mkdir()
+    answer = run("init", target, "--force", cwd=tmp_path)
+    assert answer.returncode == 5
+    assert "Traceback" not in answer.stderr
+    assert len(answer.stderr.strip().splitlines()) == 1
+
+
+@pytest.mark.parametrize("name", ["a\x1b[31m", "a[/b]", "[red]x"])
+def test_hostile_folder_names_are_shown_as_text(tmp_path: Path, name: str) -> None:
+    study = prepare(
+        parse_config(StudyConfig, {"output": {"folder": str(tmp_path / name)}}, source="test"), ""
+    )
+    answer = run("status", study.root, cwd=tmp_path)
+    assert answer.returncode == 0
+    assert "\x1b" not in answer.stdout + answer.stderr
+
+
+def test_a_closed_reader_is_no_error(tmp_path: Path) -> None:
+    line = f"{CALIBRATE[0]} plan 2>err | head -1; echo ${{PIPESTATUS[0]}}"
+    answer = subprocess.run(["bash", "-c", line], cwd=tmp_path, capture_output=True, text=True, check=True)  # noqa: S607
+    assert answer.stdout.splitlines()[-1] == "0"
+    assert (tmp_path / "err").read_text() == ""
 
 
 def test_broken_weights_are_named_before_anything_is_launched(tmp_path: Path) -> None:

@@ -49,6 +49,10 @@ def cannot_say(folder: str) -> None:
     os._exit(4)
 
 
+def says_nothing(folder: str) -> None:
+    pass
+
+
 def dies(folder: str) -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
@@ -145,6 +149,11 @@ def test_what_a_trial_left_is_said(
 ) -> None:
     with pytest.raises(kind, match=words):
         run_all(folders[:1], Slots(((),)), target=target, on_tick=ignore_ticks)
+
+
+def test_a_trial_that_ends_without_a_verdict_points_to_what_it_printed(folders: list[Path]) -> None:
+    with pytest.raises(MachineError, match=r"exit code 0 and no verdict; .*trial\.log"):
+        run_all(folders[:1], Slots(((),)), target=says_nothing, on_tick=ignore_ticks)
 
 
 def test_when_one_trial_dies_the_others_are_ended(folders: list[Path]) -> None:

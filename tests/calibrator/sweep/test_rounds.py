@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -18,7 +18,8 @@ from calibrator.study.results import load_results
 from calibrator.study.store import StudyFolder, prepare, write_json
 from calibrator.sweep.rounds import Sweep, SweepResult
 from calibrator.verdicts.types import RunVerdict, Verdict
-from trainer.config import RunConfig, cumulative_learning_rate
+from trainer.config import RunConfig, cumulative_learning_rate, learning_rate_at
+from trainer.metrics import encode_row
 
 BUDGET = 0.03
 Truth = Callable[[RunConfig], float]
@@ -56,6 +57,15 @@ def outcome(config: RunConfig, eta_max: float) -> RunVerdict:
     )
 
 
+def log(config: RunConfig, updates: int) -> Iterator[str]:
+    """Rows with the fields that the sweep reads."""
+    for update in range(updates):
+        rate = learning_rate_at(update, peak=config.learning_rate, warmup=config.trainer.warmup)
+        lag = update % config.sync_interval
+        row = {"update": update, "version": update - lag, "learning_rate": rate, "lag_max": lag}
+        yield encode_row({**row, "reward_mean": 0.5, "reward_se": 0.1}) + "\n"
+
+
 class Executor:
     """Writes outcomes instead of training; can be told to die after so many trials."""
 
@@ -71,8 +81,9 @@ class Executor:
             self.left = None if self.left is None else self.left - 1
             config = RunConfig.model_validate_json((folder / "config.json").read_text())
             verdict = outcome(config, self.truth(config))
-            (folder / "metrics.jsonl").write_text("")
-            write_json(folder / "summary.json", {"held_out_before": 0.4, "held_out_after": 0.9})
+            (folder / "metrics.jsonl").write_text("".join(log(config, verdict.updates)))
+            held_out = {"held_out_before": 0.4, "held_out_after": 0.9}
+            write_json(folder / "summary.json", {"updates": verdict.updates, "ended": "finished", **held_out})
             write_json(folder / "verdict.json", verdict.model_dump(mode="json"))
             self.made += 1
 

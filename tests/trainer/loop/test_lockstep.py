@@ -212,6 +212,23 @@ def test_a_task_that_runs_out_of_prompts_is_an_error(tmp_path: Path, monkeypatch
         train(config(), tmp_path)
 
 
+@pytest.mark.parametrize("method", ["prompts", "score"])
+@pytest.mark.parametrize("error", [RuntimeError("boom"), SystemExit(3), KeyError("answer")])
+def test_what_the_users_own_code_raises_is_said_to_be_theirs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, method: str, error: BaseException
+) -> None:
+    def raising(*arguments: Any, **options: Any) -> Any:
+        raise error
+
+    task = BadTask(1.0)
+    monkeypatch.setattr(task, method, raising)
+    monkeypatch.setattr(lockstep, "load_task", lambda _: task)
+    with pytest.raises(
+        ConfigError, match=rf"{method} raised {type(error).__name__}.*test_lockstep\.py, line"
+    ):
+        train(config(), tmp_path)
+
+
 def test_an_overflowing_group_mass_ends_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Long responses make ratios that float32 cannot hold; the estimators keep them as logarithms."""
     original = lockstep.ratio_statistics

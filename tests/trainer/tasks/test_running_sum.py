@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import numpy as np
@@ -55,3 +56,31 @@ def test_a_broken_task_file_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyP
     monkeypatch.chdir(tmp_path)
     with pytest.raises(ConfigError, match=r"broken_task.*SyntaxError"):
         load_task(TaskConfig(name="broken_task:Task"))
+
+
+@pytest.mark.parametrize(
+    ("body", "words"),
+    [
+        ("def __init__(self): raise RuntimeError('boom')", "RuntimeError: boom"),
+        ("def __init__(self): raise SystemExit(7)", "SystemExit: 7"),
+        ("reward_floor = 'zero'", "reward_floor = 'zero'"),
+        ("reward_floor = float('nan')", "reward_floor = nan"),
+        ("full_marks = None", "full_marks = None"),
+        ("reward_floor = 2.0", "below full marks"),
+    ],
+)
+def test_a_task_that_cannot_be_made_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, body: str, words: str
+) -> None:
+    module = f"task_{abs(hash(body))}"
+    (tmp_path / f"{module}.py").write_text(
+        "class Task:\n"
+        "    reward_floor, full_marks = 0.0, 1.0\n"
+        "    def prompts(self, rng, n, held_out=False): ...\n"
+        "    def score(self, completions, references): ...\n"
+        f"    {body}\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(ConfigError, match=re.escape(words)):
+        load_task(TaskConfig(name=f"{module}:Task"))

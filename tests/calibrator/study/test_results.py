@@ -1,0 +1,75 @@
+"""Finished trials that were tampered with are named, never taken for something else."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from calibrator.errors import CorruptStudyError
+from calibrator.study.results import load_result
+from calibrator.study.timings import cycles
+from calibrator.verdicts.types import RunVerdict, Verdict
+from trainer.config import RunConfig
+from trainer.metrics import encode_row
+
+
+@pytest.fixture
+def trial(tmp_path: Path) -> Path:
+    folder = tmp_path / "3"
+    folder.mkdir()
+    rows = [
+        {"update": u, "version": u, "learning_rate": 1e-3, "lag_max": 0, "reward_mean": 0.5, "reward_se": 0.1}
+        for u in range(20)
+    ]
+    verdict = RunVerdict(verdict=Verdict.STABLE, updates=20, cumulative_lr_total=0.02)
+    summary = {"updates": 20, "ended": "finished", "held_out_before": None, "held_out_after": None}
+    (folder / "config.json").write_text(RunConfig(updates=20).model_dump_json())
+    (folder / "metrics.jsonl").write_text("".join(encode_row(row) + "\n" for row in rows))
+    (folder / "verdict.json").write_text(verdict.model_dump_json())
+    (folder / "summary.json").write_text(json.dumps(summary))
+    (folder / "timings.jsonl").write_text('{"update":0,"learn":0.1,"synchronize":0.01}\n')
+    return folder
+
+
+def test_a_sound_trial_is_read(trial: Path) -> None:
+    result = load_result(trial)
+    assert result is not None
+    assert result.run().updates == 20
+    assert cycles(trial)[0]["updates"] == 1
+
+
+@pytest.mark.parametrize("name", ["config.json", "verdict.json", "summary.json"])
+@pytest.mark.parametrize("content", ["garbage", "{}", "[]", '{"updates": "many"}'])
+def test_a_broken_record_is_named_with_a_remedy_that_works(trial: Path, name: str, content: str) -> None:
+    if (name, content) == ("config.json", "{}"):
+        pytest.skip("an empty config is the default one")
+    (trial / name).write_text(content)
+    with pytest.raises(CorruptStudyError, match=rf"{name}.*move .* away"):
+        load_result(trial)
+
+
+@pytest.mark.parametrize(
+    "content", ["x\n", "", '{"update": 9999999999, "version": 0, "learning_rate": 1e-3}\n']
+)
+def test_a_log_that_is_not_the_verdicts_is_refused(trial: Path, content: str) -> None:
+    (trial / "metrics.jsonl").write_text(content)
+    result = load_result(trial)
+    assert result is not None
+    with pytest.raises(CorruptStudyError, match=r"metrics\.jsonl|row"):
+        result.run()
+
+
+def test_a_missing_log_is_named(trial: Path) -> None:
+    (trial / "metrics.jsonl").unlink()
+    result = load_result(trial)
+    assert result is not None
+    with pytest.raises(CorruptStudyError, match="cannot be read"):
+        result.run()
+
+
+def test_broken_timings_are_named(trial: Path) -> None:
+    (trial / "timings.jsonl").write_text("x\n")
+    with pytest.raises(CorruptStudyError, match=r"timings\.jsonl"):
+        cycles(trial)
