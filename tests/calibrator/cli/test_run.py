@@ -239,13 +239,14 @@ def test_status_tells_where_the_study_stands(copy: Path) -> None:
 def test_train_runs_the_recommendation_and_saves_the_policy(copy: Path) -> None:
     answer = run("train", "--from", "study", "--horizon", "40", "--seed", "77", cwd=copy)
     assert answer.returncode == 0, answer.stderr
-    config = json.loads((copy / "study/train/seed-77/config.json").read_text())
+    config = json.loads((copy / "study/train/seed-77-T40/config.json").read_text())
     advice = json.loads((copy / "study/recommendation.json").read_text())
     for key in ("sync_interval", "learning_rate"):
         assert config[key] == advice[key]
     assert config["trainer"]["group_size"] == advice["group_size"]
-    assert (copy / "study/train/seed-77/policy/model.safetensors").exists()
-    again = run("train", "--from", "study", "--horizon", "44", "--seed", "77", cwd=copy)
+    assert (copy / "study/train/seed-77-T40/policy/model.safetensors").exists()
+    taken = "study/train/seed-77-T40"
+    again = run("train", "--from", "study", "--horizon", "44", "--seed", "77", "--out", taken, cwd=copy)
     assert again.returncode == 2
     assert "holds another run" in again.stderr
 
@@ -253,7 +254,7 @@ def test_train_runs_the_recommendation_and_saves_the_policy(copy: Path) -> None:
 def test_a_finished_training_run_is_told_not_repeated(copy: Path) -> None:
     arguments = ("train", "--from", "study", "--horizon", "24", "--seed", "78")
     first = run(*arguments, cwd=copy)
-    metrics = copy / "study/train/seed-78/metrics.jsonl"
+    metrics = copy / "study/train/seed-78-T24/metrics.jsonl"
     before = metrics.stat().st_mtime_ns
     second = run(*arguments, cwd=copy)
     assert (first.returncode, second.returncode) == (0, 0)
