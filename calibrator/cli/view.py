@@ -11,12 +11,11 @@ from calibrator.handoff.conclude import Conclusion
 from calibrator.runlogs.curve import Curve
 from calibrator.study.config import StudyConfig
 from calibrator.study.provenance import git_commit, hardware, versions
-from calibrator.study.results import TrialResult
+from calibrator.study.results import PROPOSAL, TrialResult
 from calibrator.study.store import StudyFolder, read_json, read_record, resolve
 from calibrator.study.timings import seconds_spent
 from reports.view import Role, RunView, StudyView, boundary_band
 
-PROPOSAL = "proposal.json"
 REPORTS = ("report.html", "report.md", "figures/", "fit.json", "manifest.json", "cost.json", "trials/")
 HAND_OVER = ("recommendation.json", "trainer.toml")
 

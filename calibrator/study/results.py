@@ -20,6 +20,8 @@ from trainer.config import RunConfig, digest
 
 UNTOLD = 4
 """Exit code of a trial process that could not even write its error.json."""
+PROPOSAL = "proposal.json"
+"""Why the trial was made: its stage and what the design proposed."""
 LOG = "trial.log"
 """What the trial and the user's own task printed."""
 CONFIG, VERDICT, SUMMARY, ERROR, METRICS = (

@@ -19,12 +19,11 @@ from calibrator.handoff.conclude import Conclusion, conclude, embedded_cost, wit
 from calibrator.laws.observations import is_event
 from calibrator.study.config import StudyConfig
 from calibrator.study.journal import Journal
-from calibrator.study.results import CONFIG, TrialResult, load_result
+from calibrator.study.results import CONFIG, PROPOSAL, TrialResult, load_result
 from calibrator.study.store import StudyFolder, read_record, write_json
 from calibrator.sweep.design import DesignSpace, ProposedRun, first_round, narrow_enough, next_round
 from trainer.config import RunConfig, digest
 
-PROPOSAL = "proposal.json"
 CONFIRM = "confirm"
 CONFIRMATION_TRIES = 2
 """A confirmation that collapses lowers the recommendation, which is then confirmed once more."""
