@@ -29,7 +29,7 @@ import torch
 from transformers import Qwen3ForCausalLM
 
 from trainer.config import ProbeConfig, RunConfig, TrainerConfig
-from trainer.loop import lockstep
+from trainer.loop.train import train
 from trainer.tasks import RunningSum
 
 PHASES = ("generate", "score", "learn", "overhead")
@@ -72,7 +72,7 @@ def measure(config: RunConfig, folder: Path) -> dict[str, float]:
         counted(torch.optim.AdamW, "step", seconds, lambda: "learn"),
         counted(RunningSum, "score", seconds, lambda: "score"),
     ):
-        lockstep.train(config, folder, on_row=on_row)
+        train(config, folder, on_row=on_row)
     (start, before), (end, after) = marks
     updates = config.updates - config.sync_interval
     parts = {phase: (after.get(phase, 0.0) - before.get(phase, 0.0)) / updates for phase in PHASES[:-1]}

@@ -16,6 +16,8 @@ EMBEDDED = "embedded"
 """Name of the policy that ships with the package, see `trainer/models`."""
 
 EstimatorName = Literal["none", "grpo", "tic", "tic_zero", "gmc"]
+ScheduleName = Literal["lockstep", "overlap"]
+EngineName = Literal["hf", "vllm", "vllm-server"]
 
 
 class Config(BaseModel):
@@ -26,16 +28,24 @@ class Config(BaseModel):
 
 class ModelConfig(Config):
     path: str = EMBEDDED
-    """Folder of a Hugging Face causal language model with its tokenizer, or `embedded`."""
+    """Folder of a Hugging Face causal language model with its tokenizer, its name on the hub, or `embedded`."""
+    revision: str | None = None
+    """Commit, tag or branch of a model that is given by name."""
+    download: bool = False
+    """Whether a model given by name may be fetched from the hub; otherwise it must be in the local cache."""
 
 
 class TaskConfig(Config):
     name: str = "running-sum"
-    """A built-in task (`running-sum`) or the user's own as `module:Class`."""
+    """`running-sum`, `jsonl`, `reasoning-gym:NAME`, or the user's own as `module:Class`."""
     options: dict[str, Any] = Field(default_factory=dict)
     """Keyword arguments of the task, for example `{digits = 8}`."""
     held_out: Annotated[int, Field(ge=8)] = 1024
     """Held-out prompts, never used in training, on which the final policy is scored."""
+    scoring_timeout: Annotated[float, Field(gt=0)] = 30.0
+    """Seconds that scoring one completion may take."""
+    on_scoring_error: Literal["stop", "skip"] = "stop"
+    """When scoring raises, hangs or gives no number: end the run, or leave the completion out and count it."""
 
 
 class OptimizerConfig(Config):
@@ -74,6 +84,12 @@ class TrainerConfig(Config):
     """Whole groups per forward and backward pass; left out: the whole batch at once."""
     dtype: Literal["float32", "bfloat16"] = "float32"
     """Precision of the forward and backward passes; the optimizer always holds float32 weights."""
+    gradient_checkpointing: bool = False
+    """Recompute activations in the backward pass: less memory for about a third more time."""
+    prompt_limit: Annotated[int, Field(ge=1, le=10**6)] | None = None
+    """Largest number of prompt tokens; left out: what the model's positions leave beside the response."""
+    behaviour_logprobs: Literal["engine", "learner"] = "engine"
+    """Where mu comes from: as the engine sampled, or recomputed with the learner's code and the same weights."""
 
 
 class ProbeConfig(Config):
@@ -81,6 +97,47 @@ class ProbeConfig(Config):
     """Updates between two probes of the learner's own reward."""
     prompts: Annotated[int, Field(ge=8)] = 128
     """Held-out prompts of a probe, the same ones every time."""
+    staleness_every: Annotated[int, Field(ge=0)] = 0
+    """Updates between two probes of the staleness bias; 0: none."""
+
+
+class OverlapConfig(Config):
+    """Schedule `overlap`: generation and learning at the same time."""
+
+    max_lag: Annotated[int, Field(ge=0)] | None = None
+    """Bound on the lag in updates, kept by pacing generation; left out: 2 S - 1, one cycle ahead."""
+    in_flight: Literal["finish", "continue"] = "finish"
+    """Responses being written when new weights arrive: finished with the old ones, or continued with the new ones."""
+    patience: Annotated[float, Field(gt=0)] = 1800.0
+    """Seconds that the learner waits for rollouts before it calls the rollout process hung."""
+
+
+class VllmConfig(Config):
+    """Engines `vllm` (in the process of whoever generates) and `vllm-server` (a process of its own)."""
+
+    memory_share: Annotated[float, Field(gt=0, le=1)] = 0.4
+    """Share of a GPU's memory that vLLM takes (`gpu_memory_utilization`)."""
+    cache_gib: Annotated[int, Field(ge=1)] = 1
+    """GiB of key-value cache on a CPU."""
+    max_sequences: Annotated[int, Field(ge=1)] = 256
+    """Sequences that are decoded together (`max_num_seqs`)."""
+    sleep: bool = True
+    """On a GPU shared with the learner: free vLLM's memory while the learner works."""
+    transfer: Literal["auto", "file", "ipc", "nccl"] = "auto"
+    """How weights reach another process; auto: `file` on a CPU, `ipc` on a shared GPU, `nccl` between GPUs."""
+    port: Annotated[int, Field(ge=1, le=65535)] | None = None
+    """Port of the server on 127.0.0.1; left out: a free one."""
+    start_timeout: Annotated[float, Field(gt=0)] = 600.0
+    """Seconds within which the engine must be up."""
+
+
+class LogConfig(Config):
+    """Where metrics go beside `metrics.jsonl`. None of these ever stops a run."""
+
+    tensorboard: bool = False
+    trackio: bool = False
+    wandb: Literal["off", "offline", "online"] = "off"
+    project: str = "grpo-calibrator"
 
 
 class RunConfig(Config):
@@ -90,8 +147,11 @@ class RunConfig(Config):
     task: TaskConfig = TaskConfig()
     trainer: TrainerConfig = TrainerConfig()
     probe: ProbeConfig = ProbeConfig()
-    schedule: Literal["lockstep"] = "lockstep"
-    engine: Literal["hf"] = "hf"
+    schedule: ScheduleName = "lockstep"
+    overlap: OverlapConfig = OverlapConfig()
+    engine: EngineName = "hf"
+    vllm: VllmConfig = VllmConfig()
+    log: LogConfig = LogConfig()
     sync_interval: Annotated[int, Field(ge=1)] = 4
     """S: updates between two refreshes of the behaviour weights."""
     learning_rate: Annotated[float, Field(gt=0)] = 1e-3
@@ -103,6 +163,8 @@ class RunConfig(Config):
     """Whether to write the compact shards `ratios-*.safetensors` (group, reward, lag, log-ratio per trajectory)."""
     checkpoint_every: Annotated[int, Field(ge=1)] = 32
     """Least number of updates between two checkpoints; they are written at synchronizations."""
+    checkpoints_kept: Annotated[int, Field(ge=1)] = 1
+    """Checkpoints that stay on disk; a resume uses the newest that can be read."""
     evaluate: bool = False
     """Whether to score the policy on all held-out prompts before and after the run."""
     cpu_threads: Annotated[int, Field(ge=1)] = 1
@@ -117,9 +179,34 @@ class RunConfig(Config):
             )
         return self
 
+    @model_validator(mode="after")
+    def _lag_bound_holds_a_cycle(self) -> RunConfig:
+        if self.schedule == "overlap" and self.lag_bound < self.sync_interval - 1:
+            raise ValueError(
+                f"overlap.max_lag = {self.lag_bound} is below S - 1 = {self.sync_interval - 1}: "
+                "within a cycle the lag reaches that; raise it or lower sync_interval"
+            )
+        if (
+            self.schedule == "overlap"
+            and self.overlap.in_flight == "continue"
+            and self.trainer.behaviour_logprobs == "learner"
+        ):
+            raise ValueError(
+                'overlap.in_flight = "continue" mixes versions within a response, which trainer.behaviour_logprobs = '
+                '"learner" cannot recompute: choose one of the two'
+            )
+        return self
+
+    @property
+    def lag_bound(self) -> int:
+        """Largest lag in updates that the schedule lets happen."""
+        if self.schedule == "lockstep":
+            return self.sync_interval - 1
+        return self.overlap.max_lag if self.overlap.max_lag is not None else 2 * self.sync_interval - 1
+
     def digest(self) -> str:
-        """Hexadecimal digest of the whole configuration; decides whether a resume is legal."""
-        return digest(self.model_dump(mode="json"))
+        """Hexadecimal digest of what results depend on; decides whether a resume is legal."""
+        return digest(self.model_dump(mode="json", exclude={"log", "checkpoints_kept"}))
 
 
 def learning_rate_at(update: int, *, peak: float, warmup: int) -> float:

@@ -41,6 +41,8 @@ class MetricsRow(TypedDict, total=False):
     """Cosine between this and the previous update's gradient; absent at update 0."""
     lag_mean: float
     lag_max: int
+    lag_histogram: list[list[int]]
+    """Pairs [lag in updates, trajectories of this batch with it]."""
     log_ratio_mean: float
     log_ratio_abs_mean: float
     log_ratio_max: float

@@ -137,5 +137,6 @@ def _crossover_draws(posterior: Posterior, horizon: int, warmup: int) -> Floats:
         power = np.exp((posterior.log_C - log_rate) / posterior.alpha)
         ceiling = 1 + np.exp(posterior.log_C - log_rate) - np.exp(posterior.log_C - posterior.log_eta_0)
     constant = np.where(posterior.log_eta_0 > log_rate, np.inf, 1.0)
-    draws = np.where(posterior.boundary == CEILING, ceiling, power)
-    return np.maximum(np.where(posterior.boundary == CONSTANT, constant, draws), 1.0)
+    sloped = np.where(posterior.boundary == CEILING, ceiling, power)
+    draws: Floats = np.maximum(np.where(posterior.boundary == CONSTANT, constant, sloped), 1.0)
+    return draws

@@ -24,8 +24,9 @@ from trainer import checkpoint
 from trainer.config import RunConfig
 from trainer.errors import ConfigError, EnvironmentFailedError, TrainerError
 from trainer.files import disk_errors
-from trainer.loop.lockstep import STOPPED, RunSummary, train
 from trainer.loop.recorder import METRICS
+from trainer.loop.session import STOPPED, RunSummary
+from trainer.loop.train import train
 from trainer.metrics import MetricsRow
 from trainer.tasks import load_task
 

@@ -107,7 +107,8 @@ def merge(first: Track, second: Track) -> Track:
     order = np.argsort(np.concatenate((first.version, second.version)), kind="stable")
 
     def joined(name: str) -> np.ndarray:
-        return np.concatenate((getattr(first, name), getattr(second, name)))[order]
+        both: np.ndarray = np.concatenate((getattr(first, name), getattr(second, name)))
+        return both[order]
 
     names = ("version", "seen", "lost", "raw", "raw_se", "rows", "best", "noise", "probe")
     return Track(**{name: joined(name) for name in names}, clear=True)

@@ -10,8 +10,9 @@ import torch
 from torch import Tensor
 
 from trainer.engines.precision import autocast
+from trainer.engines.protocol import Refresh
 from trainer.errors import ConfigError
-from trainer.loop.rollouts import Rollouts, concatenate
+from trainer.loop.rollouts import Rollouts, Weights, concatenate
 from trainer.models import Policy
 
 SEQUENCES_AT_ONCE = 1024
@@ -40,22 +41,26 @@ class HfEngine:
         self._dtype = dtype
         self.version = 0
 
-    def generate(self, prompts: Sequence[str], *, samples: int, seed: int) -> Rollouts:
+    def generate(
+        self, prompts: Sequence[str], *, samples: int, seed: int, refresh: Refresh | None = None
+    ) -> Rollouts:
         """See `Engine.generate`. Raises ConfigError when a prompt has no tokens."""
         ids, mask = self._encode(prompts)
         generator = torch.Generator(device=ids.device).manual_seed(seed)
         at_once = max(1, SEQUENCES_AT_ONCE // samples)
         parts = [
-            self._sample(ids[start : start + at_once], mask[start : start + at_once], samples, generator)
+            self._sample(
+                ids[start : start + at_once], mask[start : start + at_once], samples, generator, refresh
+            )
             for start in range(0, len(ids), at_once)
         ]
         return concatenate(parts)
 
-    def update_weights(self, model: Any, version: int) -> None:
-        """Copy parameter by parameter; both models are on the same device."""
+    def update_weights(self, weights: Weights, version: int) -> None:
+        """Copy parameter by parameter; the weights may lie on another device."""
         with torch.no_grad():
-            for own, new in zip(self._model.parameters(), model.parameters(), strict=True):
-                own.copy_(new)
+            for name, own in self._model.named_parameters():
+                own.copy_(weights[name])
         self.version = version
 
     def close(self) -> None:
@@ -75,7 +80,12 @@ class HfEngine:
 
     @torch.no_grad()
     def _sample(
-        self, prompt: Tensor, prompt_mask: Tensor, samples: int, generator: torch.Generator
+        self,
+        prompt: Tensor,
+        prompt_mask: Tensor,
+        samples: int,
+        generator: torch.Generator,
+        refresh: Refresh | None,
     ) -> Rollouts:
         """Prefill each prompt once, then widen the cache to `samples` rows a prompt."""
         padded = not bool(prompt_mask.all())
@@ -89,19 +99,26 @@ class HfEngine:
         )
         seen = prompt_mask
         running = torch.ones(len(prompt), dtype=torch.bool, device=prompt.device)
-        tokens, logprobs, masks = [], [], []
-        for step in range(self._limit):
+        steps: list[tuple[Tensor, Tensor, Tensor, Tensor]] = []
+        for position in range(self._limit):
             token, logprob = sample_token(logits, self._temperature, generator)
-            tokens.append(token.where(running, self._policy.pad))
-            logprobs.append(logprob.where(running, 0.0))
-            masks.append(running)
+            token = token.where(running, self._policy.pad)
+            steps.append(
+                (token, logprob.where(running, 0.0), running, torch.where(running, self.version, -1))
+            )
             running = running & (token != self._policy.eos)
-            if step + 1 == self._limit or not bool(running.any()):
+            if position + 1 == self._limit or not bool(running.any()):
                 break
-            seen = torch.cat([seen, masks[-1].unsqueeze(-1)], dim=-1)
-            output = self._forward(tokens[-1].unsqueeze(-1), seen if padded else None, cache)
-            logits = output.logits[:, -1]
-        return self._pack(prompt, prompt_mask, tokens, logprobs, masks)
+            seen = torch.cat([seen, steps[-1][2].unsqueeze(-1)], dim=-1)
+            new = refresh() if refresh is not None else None
+            if new is None:
+                unread = token.unsqueeze(-1)
+            else:  # What the old weights cached is void: read prompt and response so far with the new ones.
+                self.update_weights(*new)
+                cache, unread = None, torch.cat([prompt, *(step[0].unsqueeze(-1) for step in steps)], dim=-1)
+            output = self._forward(unread, seen if padded else None, cache)
+            cache, logits = output.past_key_values, output.logits[:, -1]
+        return self._pack(prompt, prompt_mask, steps)
 
     def _forward(self, ids: Tensor, mask: Tensor | None, cache: Any) -> Any:
         positions = None
@@ -118,23 +135,20 @@ class HfEngine:
             )
 
     def _pack(
-        self,
-        prompt: Tensor,
-        prompt_mask: Tensor,
-        tokens: list[Tensor],
-        logprobs: list[Tensor],
-        masks: list[Tensor],
+        self, prompt: Tensor, prompt_mask: Tensor, steps: list[tuple[Tensor, Tensor, Tensor, Tensor]]
     ) -> Rollouts:
         """Stack the steps and pad them to the response limit, so that all parts have one shape."""
-        missing = self._limit - len(tokens)
-        pad = (0, missing)
+        tokens, logprobs, masks, versions = (
+            torch.stack(column, dim=-1) for column in zip(*steps, strict=True)
+        )
+        pad = (0, self._limit - len(steps))
         return Rollouts(
             prompt=prompt,
             prompt_mask=prompt_mask,
-            response=torch.nn.functional.pad(torch.stack(tokens, dim=-1), pad, value=self._policy.pad),
-            mask=torch.nn.functional.pad(torch.stack(masks, dim=-1), pad, value=False),
-            behaviour=torch.nn.functional.pad(torch.stack(logprobs, dim=-1), pad),
-            version=torch.full((len(prompt),), self.version, device=prompt.device),
+            response=torch.nn.functional.pad(tokens, pad, value=self._policy.pad),
+            mask=torch.nn.functional.pad(masks, pad, value=False),
+            behaviour=torch.nn.functional.pad(logprobs, pad),
+            version=torch.nn.functional.pad(versions, pad, value=-1),
             reward=torch.full((len(prompt),), float("nan"), device=prompt.device),
         )
 

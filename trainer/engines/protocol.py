@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, Protocol
+from collections.abc import Callable, Sequence
+from typing import Protocol
 
-from trainer.loop.rollouts import Rollouts
+from trainer.loop.rollouts import Rollouts, Weights
+
+Refresh = Callable[[], tuple[Weights, int] | None]
+"""Asked between decoding steps: new weights and their version, or None to go on with the present ones."""
 
 
 class Engine(Protocol):
@@ -14,11 +17,17 @@ class Engine(Protocol):
     version: int
     """Version of the weights that `generate` samples from."""
 
-    def generate(self, prompts: Sequence[str], *, samples: int, seed: int) -> Rollouts:
-        """`samples` completions for each prompt, those of a prompt side by side; same seed, same result."""
+    def generate(
+        self, prompts: Sequence[str], *, samples: int, seed: int, refresh: Refresh | None = None
+    ) -> Rollouts:
+        """`samples` completions for each prompt, those of a prompt side by side; same seed, same result.
 
-    def update_weights(self, model: Any, version: int) -> None:
-        """Copy the learner's weights and call them `version`."""
+        With `refresh`, responses that are being written continue with the new weights as soon as it gives some, on
+        a key-value cache recomputed with them; every token keeps the version that sampled it.
+        """
+
+    def update_weights(self, weights: Weights, version: int) -> None:
+        """Take over the learner's weights and call them `version`."""
 
     def close(self) -> None:
         """Free what the engine holds."""

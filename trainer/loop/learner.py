@@ -11,7 +11,7 @@ from torch import Tensor
 
 from trainer.algorithms import ESTIMATORS, RatioBatch
 from trainer.algorithms.advantages import group_normalised
-from trainer.algorithms.ratios import effective_sample_size, log_group_mass, masked_sum, trajectory_log_ratios
+from trainer.algorithms.ratios import masked_sum, trajectory_log_ratios
 from trainer.config import TrainerConfig
 from trainer.engines.precision import autocast
 from trainer.loop.rollouts import Rollouts
@@ -122,16 +122,3 @@ def response_logprobs(model: Any, rollouts: Rollouts, config: TrainerConfig) -> 
         ).logits
     logprobs = torch.log_softmax(logits.float() / config.temperature, dim=-1)
     return logprobs.gather(-1, rollouts.response.unsqueeze(-1)).squeeze(-1)
-
-
-def ratio_statistics(log_ratios: Tensor, group_size: int) -> dict[str, float]:
-    """Fields of a metrics row that depend on the trajectory ratios alone. `log_ratios` is [N]."""
-    mass = log_group_mass(log_ratios, group_size).exp()
-    return {
-        "log_ratio_mean": float(log_ratios.mean()),
-        "log_ratio_abs_mean": float(log_ratios.abs().mean()),
-        "log_ratio_max": float(log_ratios.max()),
-        "group_mass_mean": float(mass.mean()),
-        "group_mass_max": float(mass.max()),
-        "ess": float(effective_sample_size(log_ratios)),
-    }

@@ -3,10 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
-from collections import defaultdict
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +10,7 @@ import torch
 from safetensors.numpy import save
 
 from trainer.files import write_atomically
+from trainer.loop.clock import Stopwatch
 from trainer.loop.rollouts import Rollouts
 from trainer.metrics import JsonLines, MetricsRow
 
@@ -63,28 +60,6 @@ class Recorder:
         self.timings.close()
 
 
-class Stopwatch:
-    """Seconds by phase since the last `take`."""
-
-    def __init__(self) -> None:
-        self._seconds: dict[str, float] = defaultdict(float)
-
-    @contextmanager
-    def phase(self, name: str) -> Iterator[None]:
-        """Add the time of the block to `name`. On a GPU the device is waited for, or its time would land elsewhere."""
-        start = time.perf_counter()
-        yield
-        if torch.cuda.is_available():
-            torch.cuda.synchronize()
-        self._seconds[name] += time.perf_counter() - start
-
-    def take(self) -> dict[str, float]:
-        """The seconds so far, rounded to microseconds; counting starts anew."""
-        taken = {name: round(seconds, 6) for name, seconds in self._seconds.items()}
-        self._seconds.clear()
-        return taken
-
-
 def read_rows(path: Path) -> list[MetricsRow]:
     """Rows that were written before; the file holds whole lines only after being cut back."""
     return [json.loads(line) for line in path.read_bytes().splitlines()]
@@ -100,6 +75,6 @@ def _compact(
         "update": np.full(n, update, dtype=np.int32),
         "group": (first_group + np.arange(n) // group_size).astype(np.int32),
         "reward": rollouts.reward.cpu().numpy().astype(np.float32),
-        "lag": (update - rollouts.version.cpu().numpy()).astype(np.int32),
+        "lag": (update - rollouts.oldest_version.cpu().numpy()).astype(np.int32),
         "log_ratio": log_ratios.numpy().astype(np.float32),
     }

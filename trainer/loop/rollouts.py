@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 
 import torch
 from torch import Tensor
+
+Weights = Mapping[str, Tensor]
+"""Parameters by their Hugging Face names."""
 
 
 @dataclass(frozen=True)
@@ -24,7 +27,7 @@ class Rollouts:
     behaviour: Tensor
     """[N, T] logprobs under the distribution that was sampled from; 0 outside the mask."""
     version: Tensor
-    """[N] int64: version of the behaviour weights."""
+    """[N, T] int64: version of the weights that each token was sampled with; -1 outside the mask."""
     reward: Tensor
     """[N] float32; NaN until scored."""
 
@@ -38,6 +41,12 @@ class Rollouts:
     def scored(self, rewards: Sequence[float]) -> Rollouts:
         """The same trajectories with their rewards."""
         return replace(self, reward=torch.tensor(rewards, dtype=torch.float32, device=self.prompt.device))
+
+    @property
+    def oldest_version(self) -> Tensor:
+        """[N] int64: the oldest version in each trajectory, from which its lag is counted."""
+        newest = torch.iinfo(self.version.dtype).max
+        return self.version.masked_fill(~self.mask, newest).amin(dim=-1)
 
     def truncated(self, eos: int) -> Tensor:
         """[N] bool: the response hit the limit without an end token."""

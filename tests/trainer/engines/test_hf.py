@@ -81,7 +81,7 @@ def test_weights_are_a_copy_until_they_are_updated(policy: Policy) -> None:
         for parameter in learner.model.parameters():
             parameter.mul_(0.9)
     assert torch.equal(before, sampler.generate(prompts(4), samples=2, seed=0).behaviour)
-    sampler.update_weights(learner.model, 7)
+    sampler.update_weights(dict(learner.model.named_parameters()), 7)
     after = sampler.generate(prompts(4), samples=2, seed=0)
     assert not torch.equal(before, after.behaviour)
     assert bool((after.version == 7).all())

@@ -16,8 +16,9 @@ from calibrator.runlogs.own import read_metrics
 from trainer.checkpoint import FILE
 from trainer.config import ProbeConfig, RunConfig, TaskConfig, TrainerConfig
 from trainer.errors import ConfigError, TrainerError
-from trainer.loop import lockstep
-from trainer.loop.lockstep import train
+from trainer.loop import rows as row_fields
+from trainer.loop import session
+from trainer.loop.train import train
 from trainer.metrics import MetricsRow
 
 
@@ -140,15 +141,15 @@ def test_a_request_to_stop_ends_the_run_and_a_rerun_does_not_go_on(tmp_path: Pat
 def test_non_finite_gradient_ends_the_run_at_its_update(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    original = lockstep.Learner.update
+    original = session.Learner.update
 
     def poisoned(self: Any, rollouts: Any, learning_rate: float) -> Any:
-        if float(rollouts.version[0]) == 4:
+        if int(rollouts.oldest_version[0]) == 4:
             with torch.no_grad():
                 self.parameters[0].fill_(float("nan"))
         return original(self, rollouts, learning_rate)
 
-    monkeypatch.setattr(lockstep.Learner, "update", poisoned)
+    monkeypatch.setattr(session.Learner, "update", poisoned)
     summary = train(config(), tmp_path)
     assert (summary.updates, summary.ended) == (5, "non_finite")
     assert "grad_norm" in rows(tmp_path)[-1]["non_finite"]
@@ -189,7 +190,7 @@ class BadTask:
 def test_a_reward_that_is_no_finite_number_is_an_error_naming_the_sample(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, reward: object
 ) -> None:
-    monkeypatch.setattr(lockstep, "load_task", lambda _: BadTask(reward))
+    monkeypatch.setattr(session, "load_task", lambda _: BadTask(reward))
     with pytest.raises(TrainerError, match="13605186"):
         train(config(), tmp_path)
 
@@ -198,7 +199,7 @@ def test_a_reward_that_is_no_finite_number_is_an_error_naming_the_sample(
 def test_numbers_of_any_kind_are_rewards(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, reward: object
 ) -> None:
-    monkeypatch.setattr(lockstep, "load_task", lambda _: BadTask(reward))
+    monkeypatch.setattr(session, "load_task", lambda _: BadTask(reward))
     assert train(config(updates=4), tmp_path).updates == 4
 
 
@@ -207,7 +208,7 @@ def test_a_task_that_runs_out_of_prompts_is_an_error(tmp_path: Path, monkeypatch
         def prompts(self, rng: Any, n: int, *, held_out: bool = False) -> list[Any]:
             return super().prompts(rng, n, held_out=held_out)[: n if held_out else 5]
 
-    monkeypatch.setattr(lockstep, "load_task", lambda _: ShortTask(1.0))
+    monkeypatch.setattr(session, "load_task", lambda _: ShortTask(1.0))
     with pytest.raises(ConfigError, match="asked for 8 prompts and returned 5"):
         train(config(), tmp_path)
 
@@ -222,7 +223,7 @@ def test_what_the_users_own_code_raises_is_said_to_be_theirs(
 
     task = BadTask(1.0)
     monkeypatch.setattr(task, method, raising)
-    monkeypatch.setattr(lockstep, "load_task", lambda _: task)
+    monkeypatch.setattr(session, "load_task", lambda _: task)
     with pytest.raises(
         ConfigError, match=rf"{method} raised {type(error).__name__}.*test_lockstep\.py, line"
     ):
@@ -231,12 +232,12 @@ def test_what_the_users_own_code_raises_is_said_to_be_theirs(
 
 def test_an_overflowing_group_mass_ends_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Long responses make ratios that float32 cannot hold; the estimators keep them as logarithms."""
-    original = lockstep.ratio_statistics
+    original = row_fields.ratio_statistics
 
     def overflowing(log_ratios: torch.Tensor, group_size: int) -> dict[str, float]:
         return {**original(log_ratios, group_size), "group_mass_max": float("inf")}
 
-    monkeypatch.setattr(lockstep, "ratio_statistics", overflowing)
+    monkeypatch.setattr(row_fields, "ratio_statistics", overflowing)
     assert train(config(), tmp_path).ended == "finished"
     assert rows(tmp_path)[3]["non_finite"] == ["group_mass_max"]
     assert read_metrics(tmp_path / "metrics.jsonl").non_finite_update is None
@@ -245,14 +246,14 @@ def test_an_overflowing_group_mass_ends_nothing(tmp_path: Path, monkeypatch: pyt
 def test_a_parameter_without_gradient_survives_a_resume(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    original = lockstep.load_policy
+    original = session.load_policy
 
     def with_idle_parameter(*arguments: Any, **options: Any) -> Any:
         policy = original(*arguments, **options)
         policy.model.register_parameter("idle", torch.nn.Parameter(torch.zeros(3)))
         return policy
 
-    monkeypatch.setattr(lockstep, "load_policy", with_idle_parameter)
+    monkeypatch.setattr(session, "load_policy", with_idle_parameter)
     with pytest.raises(KilledError):
         train(config(), tmp_path, on_row=killed_after(6))
     assert train(config(), tmp_path).updates == 12

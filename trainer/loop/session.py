@@ -1,0 +1,125 @@
+"""What both schedules share: the learner with its checkpoints, the updates with their rows, the held-out probes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+from trainer.checkpoint import Progress, load_checkpoint, save_checkpoint
+from trainer.config import RunConfig, learning_rate_at
+from trainer.loop.evaluation import HeldOut
+from trainer.loop.learner import Learner
+from trainer.loop.recorder import Recorder
+from trainer.loop.rollouts import Rollouts, Weights
+from trainer.loop.rows import metrics_row
+from trainer.metrics import FATAL, MetricsRow
+from trainer.models import load_policy
+from trainer.tasks import load_task
+
+OnRow = Callable[[Sequence[MetricsRow]], bool]
+"""Called after every update with all rows so far; True ends the run. It must depend on the rows alone."""
+
+NON_FINITE, STOPPED, FINISHED = "non_finite", "stopped", "finished"
+
+
+@dataclass(frozen=True)
+class RunSummary:
+    """How a run ended."""
+
+    updates: int
+    ended: str
+    """`finished`, `stopped` (on request) or `non_finite`."""
+    held_out_before: float | None
+    held_out_after: float | None
+
+
+class Session:
+    """A run in its folder, as far as its last checkpoint."""
+
+    def __init__(self, config: RunConfig, folder: Path, device: str, on_row: OnRow) -> None:
+        torch.set_num_threads(config.cpu_threads)
+        self.config, self.folder, self.on_row = config, folder, on_row
+        self.task = load_task(config.task)
+        self.policy = load_policy(config.model, device=device)
+        self.learner = Learner(self.policy, config.trainer)
+        self.held_out = HeldOut(self.policy, self.task, config)
+        start = load_checkpoint(folder, self.learner, config=config.digest())
+        self.start = start.update if start else 0
+        self._held_out_before = start.held_out_before if start else None
+        self._last_checkpoint = self.start
+        self._initial: MetricsRow = {}
+        self.recorder = Recorder(
+            folder,
+            update=self.start,
+            metrics_offset=start.metrics_offset if start else 0,
+            timings_offset=start.timings_offset if start else 0,
+            record_ratios=config.record_ratios,
+        )
+
+    @property
+    def weights(self) -> Weights:
+        """The learner's present weights, not a copy."""
+        return {name: parameter.detach() for name, parameter in self.policy.model.named_parameters()}
+
+    @property
+    def batch_size(self) -> int:
+        """Trajectories of an update, G x P."""
+        return self.config.trainer.group_size * self.config.trainer.prompts_per_update
+
+    def begin(self) -> None:
+        """Score the policy that the run starts from; a resumed run has done so."""
+        if self.start > 0:
+            return
+        if self.config.evaluate:
+            self._held_out_before = self.held_out.evaluate()
+        reward, se = self.held_out.probe()
+        self._initial = {"initial_reward": reward, "initial_se": se}
+
+    def checkpoint_when_due(self, update: int) -> None:
+        """Write a checkpoint before `update` when the last one is `checkpoint_every` updates old."""
+        if update - self._last_checkpoint >= self.config.checkpoint_every:
+            self.checkpoint(update)
+
+    def checkpoint(self, update: int) -> None:
+        """Write a checkpoint before `update`."""
+        metrics, timings = self.recorder.flush()
+        progress = Progress(self.config.digest(), update, metrics, timings, self._held_out_before)
+        save_checkpoint(self.folder, self.learner, progress)
+        self._last_checkpoint = update
+
+    def update(self, update: int, rollouts: Rollouts) -> str | None:
+        """One update, its row, its probe. Returns why the run ends here, if it does."""
+        trainer = self.config.trainer
+        rate = learning_rate_at(update, peak=self.config.learning_rate, warmup=trainer.warmup)
+        with self.recorder.clock.phase("learn"):
+            step = self.learner.update(rollouts, rate)
+        row = metrics_row(
+            self.config,
+            rollouts,
+            step,
+            update=update,
+            rate=rate,
+            full_marks=self.task.full_marks,
+            eos=self.policy.eos,
+        )
+        row.update(self._initial)
+        self._initial = {}
+        finite = all(math.isfinite(row[name]) for name in FATAL)  # type: ignore[literal-required]
+        if finite and ((update + 1) % self.config.probe.every == 0 or update + 1 == self.config.updates):
+            with self.recorder.clock.phase("probe"):
+                reward, se = self.held_out.probe()
+            row.update({"probe_version": update + 1, "probe_reward": reward, "probe_se": se})
+        self.recorder.update_done(row, rollouts, step.log_ratios, group_size=trainer.group_size)
+        if not finite:
+            return NON_FINITE
+        return STOPPED if self.on_row(self.recorder.rows) else None
+
+    def finish(self, updates: int, ended: str) -> RunSummary:
+        """Close the books after `updates` updates."""
+        self.recorder.flush()
+        after = self.held_out.evaluate() if self.config.evaluate and ended != NON_FINITE else None
+        return RunSummary(updates, ended, self._held_out_before, after)
