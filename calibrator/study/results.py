@@ -34,7 +34,7 @@ CONFIG, VERDICT, SUMMARY, ERROR, METRICS = (
 
 
 class Summary(BaseModel):
-    """Content of summary.json: how the run ended and what the policy scored on all held-out prompts."""
+    """Content of summary.json, see `trainer.loop.session.RunSummary`."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -42,6 +42,12 @@ class Summary(BaseModel):
     ended: str
     held_out_before: float | None
     held_out_after: float | None
+    lag_bound: int
+    lag_reached: int
+    paced: int
+    discarded_groups: int
+    discarded_length: float | None
+    discarded_pass_rate: float | None
 
 
 @dataclass(frozen=True)

@@ -37,5 +37,11 @@ def cycles(folder: Path) -> list[dict[str, float]]:
 
 
 def seconds_spent(folder: Path) -> float:
-    """All seconds that the trial's rows hold."""
-    return sum(seconds for row in timing_rows(folder) for name, seconds in row.items() if name != "update")
+    """Seconds that the trial took, by its rows. What a rollout process did beside the learner is no time of its own."""
+    beside = {"update", "start", "generate", "score", "paced"}
+    return sum(
+        seconds
+        for row in timing_rows(folder)
+        for name, seconds in row.items()
+        if name not in (beside if "wait" in row else {"update"})
+    )

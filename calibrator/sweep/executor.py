@@ -21,14 +21,8 @@ from calibrator.errors import CalibratorError, MachineError, StudyConfigError
 from calibrator.study.provenance import cores, gpu_ids
 from calibrator.study.results import ERROR, LOG, UNTOLD, VERDICT
 from calibrator.study.store import read_json
+from trainer.processes import PRELOAD
 
-PRELOAD = [
-    "calibrator.sweep.trial",
-    "transformers.models.auto.modeling_auto",
-    "transformers.models.auto.tokenization_auto",
-    "transformers.models.qwen3.modeling_qwen3",
-    "transformers.models.llama.modeling_llama",
-]
 TICK = 0.5
 """Seconds between two looks at running trials."""
 
@@ -93,7 +87,7 @@ def start_process(target: Callable[[str], None], folder: Path, devices: tuple[st
     if devices:
         process = multiprocessing.get_context("spawn").Process(target=target, args=(str(folder),))
     else:
-        multiprocessing.set_forkserver_preload(PRELOAD)
+        multiprocessing.set_forkserver_preload([*PRELOAD, "calibrator.sweep.trial"])
         process = multiprocessing.get_context("forkserver").Process(target=target, args=(str(folder),))
     try:
         with _environment(_trial_environment(devices)):

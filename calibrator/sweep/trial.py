@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
-import threading
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from multiprocessing import parent_process
-from multiprocessing.connection import wait
 from pathlib import Path
 
 from pydantic import ValidationError
@@ -28,6 +25,7 @@ from trainer.loop.recorder import METRICS
 from trainer.loop.session import STOPPED, RunSummary
 from trainer.loop.train import train
 from trainer.metrics import MetricsRow
+from trainer.processes import die_with_parent
 from trainer.tasks import load_task
 
 FAILED = 3
@@ -77,7 +75,7 @@ def trial_process(folder: str) -> None:
     signal.signal(
         signal.SIGINT, signal.SIG_IGN
     )  # Ctrl-C reaches the whole group; the parent ends its trials.
-    threading.Thread(target=_die_with_parent, daemon=True).start()
+    die_with_parent()
     path = Path(folder)
     (path / ERROR).unlink(missing_ok=True)
     _print_to(path / LOG)
@@ -118,14 +116,6 @@ def claim(folder: Path, config: RunConfig) -> None:
     with disk_errors(folder):
         folder.mkdir(parents=True, exist_ok=True)
         write_json(path, config.model_dump(mode="json"))
-
-
-def _die_with_parent() -> None:
-    """A trial without its parent would write beside the one that a resumed command starts."""
-    parent = parent_process()
-    if parent is not None:
-        wait([parent.sentinel])
-        os._exit(1)
 
 
 def _leave_error(folder: Path, error: Exception, *, environment: bool) -> None:

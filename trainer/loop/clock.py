@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
 import torch
@@ -24,6 +24,11 @@ class Stopwatch:
         if torch.cuda.is_available():
             torch.cuda.synchronize()
         self._seconds[name] += time.perf_counter() - start
+
+    def add(self, seconds: Mapping[str, float]) -> None:
+        """Add seconds that another process measured."""
+        for name, value in seconds.items():
+            self._seconds[name] += value
 
     def take(self) -> dict[str, float]:
         """The seconds so far, rounded to microseconds; counting starts anew."""

@@ -38,6 +38,10 @@ class Rollouts:
         """Trajectories start .. stop - 1."""
         return Rollouts(**{field.name: getattr(self, field.name)[start:stop] for field in fields(self)})
 
+    def to(self, device: str) -> Rollouts:
+        """The same trajectories on `device`."""
+        return Rollouts(**{field.name: getattr(self, field.name).to(device) for field in fields(self)})
+
     def scored(self, rewards: Sequence[float]) -> Rollouts:
         """The same trajectories with their rewards."""
         return replace(self, reward=torch.tensor(rewards, dtype=torch.float32, device=self.prompt.device))

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import torch
+from torch import Tensor
 
 from trainer.checkpoint import Progress, load_checkpoint, save_checkpoint
 from trainer.config import RunConfig, learning_rate_at
@@ -35,6 +36,18 @@ class RunSummary:
     """`finished`, `stopped` (on request) or `non_finite`."""
     held_out_before: float | None
     held_out_after: float | None
+    lag_bound: int
+    """Largest lag in updates that the schedule allowed."""
+    lag_reached: int
+    """Largest lag that a consumed trajectory had."""
+    paced: int
+    """How often generation waited for new weights because of the bound; 0: the bound never acted."""
+    discarded_groups: int
+    """Finished groups that no update used, since the run ended early; no other is ever thrown away."""
+    discarded_length: float | None
+    """Their mean response length in tokens."""
+    discarded_pass_rate: float | None
+    """Share of their completions with full marks."""
 
 
 class Session:
@@ -42,7 +55,7 @@ class Session:
 
     def __init__(self, config: RunConfig, folder: Path, device: str, on_row: OnRow) -> None:
         torch.set_num_threads(config.cpu_threads)
-        self.config, self.folder, self.on_row = config, folder, on_row
+        self.config, self.folder, self.device, self.on_row = config, folder, device, on_row
         self.task = load_task(config.task)
         self.policy = load_policy(config.model, device=device)
         self.learner = Learner(self.policy, config.trainer)
@@ -52,6 +65,8 @@ class Session:
         self._held_out_before = start.held_out_before if start else None
         self._last_checkpoint = self.start
         self._initial: MetricsRow = {}
+        self.paced = 0
+        self.discarded: list[Rollouts] = []
         self.recorder = Recorder(
             folder,
             update=self.start,
@@ -122,4 +137,21 @@ class Session:
         """Close the books after `updates` updates."""
         self.recorder.flush()
         after = self.held_out.evaluate() if self.config.evaluate and ended != NON_FINITE else None
-        return RunSummary(updates, ended, self._held_out_before, after)
+        group_size, unused = self.config.trainer.group_size, self.discarded
+        passed = [(rollouts.reward >= self.task.full_marks).float() for rollouts in unused]
+        return RunSummary(
+            updates=updates,
+            ended=ended,
+            held_out_before=self._held_out_before,
+            held_out_after=after,
+            lag_bound=self.config.lag_bound,
+            lag_reached=max((row["lag_max"] for row in self.recorder.rows), default=0),
+            paced=self.paced,
+            discarded_groups=sum(map(len, unused)) // group_size,
+            discarded_length=_mean([rollouts.mask.sum(dim=-1).float() for rollouts in unused]),
+            discarded_pass_rate=_mean(passed),
+        )
+
+
+def _mean(parts: Sequence[Tensor]) -> float | None:
+    return float(torch.cat(list(parts)).mean()) if parts else None

@@ -10,10 +10,11 @@ import torch
 from trainer.config import RunConfig
 from trainer.files import disk_errors
 from trainer.loop.lockstep import lockstep
+from trainer.loop.overlap import overlap
 from trainer.loop.session import OnRow, RunSummary, Session
 from trainer.models import save_policy
 
-SCHEDULES: dict[str, Callable[[Session], tuple[int, str]]] = {"lockstep": lockstep}
+SCHEDULES: dict[str, Callable[[Session], tuple[int, str]]] = {"lockstep": lockstep, "overlap": overlap}
 
 
 def train(

@@ -84,7 +84,33 @@ def test_weights_are_a_copy_until_they_are_updated(policy: Policy) -> None:
     sampler.update_weights(dict(learner.model.named_parameters()), 7)
     after = sampler.generate(prompts(4), samples=2, seed=0)
     assert not torch.equal(before, after.behaviour)
-    assert bool((after.version == 7).all())
+    assert bool((after.version[after.mask] == 7).all())
+
+
+@pytest.mark.parametrize("ragged", [False, True])
+def test_responses_go_on_with_weights_that_arrive_in_flight(policy: Policy, *, ragged: bool) -> None:
+    """Each token's logprob is that of the weights whose version it carries, with no trace of the old cache."""
+    newer = load_policy(ModelConfig(), device="cpu")
+    with torch.no_grad():
+        for parameter in newer.model.parameters():
+            parameter.mul_(0.9)
+    asked = [prompt[i % 5 if ragged else 0 :] for i, prompt in enumerate(prompts(8))]
+    pushes = iter([None, None, (dict(newer.model.named_parameters()), 4)])
+    rollouts = engine(policy).generate(asked, samples=4, seed=1, refresh=lambda: next(pushes, None))
+    assert [
+        row[mask].unique().tolist() for row, mask in zip(rollouts.version.T, rollouts.mask.T, strict=True)
+    ] == [
+        *[[0]] * 3,
+        *[[4]] * 6,
+    ]
+    assert bool((rollouts.oldest_version == 0).all())
+    with torch.no_grad():
+        by_version = {0: policy.model, 4: newer.model}
+        for version, model in by_version.items():
+            full = response_logprobs(model, rollouts, TrainerConfig())
+            own = (rollouts.version == version) & rollouts.mask
+            assert float((full - rollouts.behaviour)[own].abs().max()) < (3e-5 if ragged else 1e-5)
+            assert float((full - rollouts.behaviour)[~own & rollouts.mask].abs().max()) > 0.1
 
 
 def test_sampled_frequencies_follow_the_tempered_distribution() -> None:
