@@ -12,12 +12,10 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+from trainer.names import EngineName, EstimatorName, ScheduleName
+
 EMBEDDED = "embedded"
 """Name of the policy that ships with the package, see `trainer/models`."""
-
-EstimatorName = Literal["none", "grpo", "tic", "tic_zero", "gmc"]
-ScheduleName = Literal["lockstep", "overlap"]
-EngineName = Literal["hf", "vllm", "vllm-server"]
 
 
 class Config(BaseModel):

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from calibrator.advice.cost import CostModel
 from calibrator.advice.types import Objective, Rule, Suggested
-
-Schedule = Literal["lockstep", "overlap"]
+from trainer.names import ScheduleName
 
 
 class ObservedGain(BaseModel):
@@ -42,7 +41,7 @@ class AdviceRequest(BaseModel):
     epsilon: float | None = None
     """Ratio threshold of the sweep, which the recommendation keeps."""
     warmup: Annotated[int, Field(ge=0)] = 0
-    schedule: Schedule = "lockstep"
+    schedule: ScheduleName = "lockstep"
     """Schedule of the intended run."""
     queued_cycles: Annotated[int, Field(ge=0)] = 1
     """Cycles that wait between engine and learner; `overlap` only."""
@@ -53,12 +52,12 @@ class AdviceRequest(BaseModel):
     """Other G and epsilon, from `calibrator.advice.ratios`; carried through unchanged."""
 
 
-def max_lag(sync_interval: int, schedule: Schedule, queued_cycles: int = 1) -> int:
+def max_lag(sync_interval: int, schedule: ScheduleName, queued_cycles: int = 1) -> int:
     """Largest lag in updates: S - 1 in lockstep, (1 + queued cycles) S - 1 under overlap. [derived]"""
     cycles = 1 if schedule == "lockstep" else 1 + queued_cycles
     return cycles * sync_interval - 1
 
 
-def interval_within(effective_interval: int, schedule: Schedule, queued_cycles: int = 1) -> int:
+def interval_within(effective_interval: int, schedule: ScheduleName, queued_cycles: int = 1) -> int:
     """Largest S whose 1 + largest lag stays within S_eff; 0 when even S = 1 exceeds it."""
     return effective_interval // (1 + max_lag(1, schedule, queued_cycles))

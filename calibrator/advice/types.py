@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from calibrator.laws.types import Estimate, Finding
-from trainer.config import EstimatorName
+from trainer.names import EstimatorName
 
 Rule = Literal["stable", "conservative", "budget-limited"]
 Objective = Literal["time", "progress"]

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from calibrator.cli.errors import answers_errors
+from trainer.names import EngineName, ScheduleName
 
 app = typer.Typer(
     name="calibrate",
@@ -91,7 +92,10 @@ def status(study: Annotated[Path, typer.Argument(metavar="STUDY", help="Study fo
 @answers_errors
 def train(
     source: Annotated[
-        Path, typer.Option("--from", metavar="STUDY", help="Study folder with a recommendation.")
+        Path,
+        typer.Option(
+            "--from", metavar="STUDY", help="Study folder with a recommendation, or a file like trainer.toml."
+        ),
     ],
     out: Annotated[
         Path | None,
@@ -119,6 +123,24 @@ def train(
         float | None,
         typer.Option("--epsilon", help="epsilon, instead of the recommended one.", show_default=False),
     ] = None,
+    schedule: Annotated[
+        ScheduleName | None,
+        typer.Option(
+            "--schedule",
+            help="lockstep, or overlap: generation and learning at the same time; S is converted.",
+            show_default=False,
+        ),
+    ] = None,
+    max_lag: Annotated[
+        int | None,
+        typer.Option(
+            "--max-lag", min=0, help="Bound on the lag in updates, overlap only.", show_default=False
+        ),
+    ] = None,
+    engine: Annotated[
+        EngineName | None,
+        typer.Option("--engine", help="What generates: hf, vllm or vllm-server.", show_default=False),
+    ] = None,
     seed: Annotated[int, typer.Option("--seed", min=0, help="Seed of the run.")] = 0,
     keep_going: Annotated[
         bool, typer.Option("--keep-going", help="Do not end the run when it has certainly collapsed.")
@@ -133,6 +155,9 @@ def train(
         sync_interval=sync_interval,
         group_size=group_size,
         epsilon=epsilon,
+        schedule=schedule,
+        max_lag=max_lag,
+        engine=engine,
     )
     raise typer.Exit(train_from(source, out=out, changes=changes, seed=seed, keep_going=keep_going))
 

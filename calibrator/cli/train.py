@@ -10,9 +10,10 @@ from typing import Any
 from pydantic import ValidationError
 from rich.console import Console
 
+from calibrator.advice.request import interval_within
 from calibrator.advice.types import Recommendation
 from calibrator.errors import ExitCode, StudyConfigError
-from calibrator.handoff.write import read_recommendation, read_trainer_toml, recommended_run
+from calibrator.handoff.write import read_recommendation, read_run, recommended_run
 from calibrator.study.config import describe
 from calibrator.study.results import SUMMARY, VERDICT, Summary
 from calibrator.study.store import StudyFolder, open_study, read_record, resolve
@@ -20,6 +21,7 @@ from calibrator.verdicts.types import RunVerdict
 from reports.numbers import visible
 from trainer.config import RunConfig, cumulative_learning_rate
 from trainer.metrics import MetricsRow
+from trainer.names import EngineName, ScheduleName
 
 SHORT = {
     "updates": "T",
@@ -27,6 +29,9 @@ SHORT = {
     "sync_interval": "S",
     "group_size": "G",
     "epsilon": "epsilon",
+    "schedule": "",
+    "max_lag": "lag",
+    "engine": "",
 }
 EVERY = 25
 """Updates between two progress lines."""
@@ -41,16 +46,26 @@ class Overrides:
     sync_interval: int | None = None
     group_size: int | None = None
     epsilon: float | None = None
+    schedule: ScheduleName | None = None
+    max_lag: int | None = None
+    engine: EngineName | None = None
 
 
 def train_from(root: Path, *, out: Path | None, changes: Overrides, seed: int, keep_going: bool) -> ExitCode:
-    """Train with the recommended settings of the study in `root` and judge the run."""
+    """Train with the recommended settings of the study in `root` and judge the run.
+
+    `root` may also be a file like trainer.toml: then nothing is known about its settings, and `out` must be given.
+    """
+    console = Console(stderr=True)
+    if root.is_file():
+        if out is None:
+            raise StudyConfigError(f"{root} is a file of settings: say with --out where the run shall be")
+        return _train(apply(read_run(root), changes, seed), out, keep_going=keep_going, console=console)
     study, config = open_study(root)
     advice = read_recommendation(study)
     wanted = recommended_run(config, advice)
-    run = apply(read_trainer_toml(study), changes, seed)
+    run = apply(read_run(study.trainer_toml), changes, seed)
     folder = out or study.root / "train" / folder_name(changes, seed)
-    console = Console(stderr=True)
     for warning in warnings(advice, wanted, run, resolve(config)["digests"]):
         console.print(f"warning: {warning}", markup=False, highlight=False, soft_wrap=True)
     return _train(run, folder, keep_going=keep_going, console=console)
@@ -59,36 +74,61 @@ def train_from(root: Path, *, out: Path | None, changes: Overrides, seed: int, k
 def folder_name(changes: Overrides, seed: int) -> str:
     """Default folder of a run: its seed and what was overridden, so that two runs never want the same one."""
     given = {name: value for name, value in asdict(changes).items() if value is not None}
-    return "-".join([f"seed-{seed}", *(f"{SHORT[name]}{value:g}" for name, value in given.items())])
+    return "-".join([f"seed-{seed}", *(_named(name, value) for name, value in given.items())])
+
+
+def _named(name: str, value: float | str) -> str:
+    return f"{SHORT[name]}{value}" if isinstance(value, str) else f"{SHORT[name]}{value:g}"
 
 
 def apply(run: RunConfig, changes: Overrides, seed: int) -> RunConfig:
-    """The recommended run with the options on top. Raises StudyConfigError naming the option."""
+    """The recommended run with the options on top. Raises StudyConfigError naming the option.
+
+    Another schedule keeps the largest lag, for which the laws hold: S becomes the largest one within it.
+    """
     given = {name: value for name, value in asdict(changes).items() if value is not None}
+    if changes.schedule == "overlap" and run.schedule == "lockstep" and changes.sync_interval is None:
+        given = {**_interval_under_overlap(run), **given}
     content: dict[str, Any] = run.model_dump()
     content["seed"] = seed
     for name, value in given.items():
-        target = content["trainer"] if name in ("group_size", "epsilon") else content
-        target[name] = value
+        section = {"group_size": "trainer", "epsilon": "trainer", "max_lag": "overlap"}.get(name)
+        (content[section] if section else content)[name] = value
     try:
         return RunConfig.model_validate(content)
     except ValidationError as error:
         raise StudyConfigError(f"options of calibrate train: {describe(error)}") from error
 
 
+def _interval_under_overlap(run: RunConfig) -> dict[str, int]:
+    """S and lag bound with which `overlap` keeps the largest lag of `run`, with one cycle in the queue."""
+    interval = interval_within(run.sync_interval, "overlap")
+    if interval < 1:
+        raise StudyConfigError(
+            "--schedule overlap: S_eff = 1 leaves no room for rollouts made ahead; train in lockstep, or give "
+            "--sync-interval for more staleness than was recommended"
+        )
+    return {"sync_interval": interval, "max_lag": run.lag_bound}
+
+
 def warnings(advice: Recommendation, wanted: RunConfig, run: RunConfig, digests: dict[str, str]) -> list[str]:
     """Where `run` leaves `wanted`, the run that the recommendation is for and valid for."""
     found = []
-    row = next((row for row in advice.frontier if row.sync_interval == run.sync_interval), None)
+    effective = run.lag_bound + 1
+    row = next((row for row in advice.frontier if row.sync_interval == effective), None)
     if row is None:
         known = [entry.sync_interval for entry in advice.frontier]
-        found.append(f"S = {run.sync_interval} was not swept ({known}): nothing is known about it")
+        found.append(
+            f"S_eff = {effective} (1 + largest lag) was not swept ({known}): nothing is known about it"
+        )
     elif run.learning_rate > row.learning_rate:
         found.append(
             f"eta = {run.learning_rate:.2g} is above the {row.learning_rate:.2g} recommended at "
-            f"S = {run.sync_interval} (fitted eta_max {row.eta_max.estimate:.2g}, "
+            f"S_eff = {effective} (fitted eta_max {row.eta_max.estimate:.2g}, "
             f"90 % interval {row.eta_max.low:.2g} to {row.eta_max.high:.2g})"
         )
+    if run.engine != wanted.engine:
+        found.append(f"engine = {run.engine!r} was not swept ({wanted.engine!r} was): its numerics differ")
     swept, given = wanted.trainer.model_dump(), run.trainer.model_dump()
     found += [
         f"trainer.{name} = {given[name]} was not swept ({swept[name]} was): the laws may not hold"
@@ -130,8 +170,9 @@ def _train(run: RunConfig, folder: Path, *, keep_going: bool, console: Console) 
     with study.locked():
         if not (folder / VERDICT).is_file():
             console.print(
-                f"training {run.trainer.estimator}: S = {run.sync_interval}, eta = {run.learning_rate:.3g}, "
-                f"G = {run.trainer.group_size}, epsilon = {run.trainer.epsilon:g}, {run.updates} updates, "
+                f"training {run.trainer.estimator}, {run.schedule}: S = {run.sync_interval}, "
+                f"eta = {run.learning_rate:.3g}, G = {run.trainer.group_size}, epsilon = {run.trainer.epsilon:g}, "
+                f"{run.updates} updates, "
                 f"seed {run.seed} -> {visible(str(folder))}",
                 markup=False,
                 highlight=False,
@@ -141,18 +182,34 @@ def _train(run: RunConfig, folder: Path, *, keep_going: bool, console: Console) 
     again = f"move {folder} away and run the same command again"
     summary = read_record(folder / SUMMARY, Summary, remedy=again)
     verdict = read_record(folder / VERDICT, RunVerdict, remedy=again)
-    _print_end(folder, verdict, summary.held_out_before, summary.held_out_after)
+    _print_end(folder, verdict, summary)
     return ExitCode.INCONCLUSIVE if verdict.verdict.is_event else ExitCode.RECOMMENDED
 
 
-def _print_end(folder: Path, verdict: RunVerdict, before: float | None, after: float | None) -> None:
+def _print_end(folder: Path, verdict: RunVerdict, summary: Summary) -> None:
     def shown(value: float | None) -> str:
         return "unknown" if value is None else f"{value:.3f}"
 
     print(f"verdict   {verdict.verdict.value} after {verdict.updates} updates")
     for evidence in verdict.evidence:
         print(f"          {evidence.sentence}")
-    print(f"held-out  {shown(before)} before, {shown(after)} after")
+    print(f"held-out  {shown(summary.held_out_before)} before, {shown(summary.held_out_after)} after")
+    print(f"lag       {staleness(summary)}")
     print(
         f"policy    {visible(str(folder / 'policy'))}{' (of a collapsed run)' if verdict.verdict.is_event else ''}"
     )
+
+
+def staleness(summary: Summary) -> str:
+    """How stale rollouts really were, and whether any finished group was thrown away, in a line."""
+    said = f"at most {summary.lag_reached} updates, bound {summary.lag_bound}"
+    if summary.lag_reached < summary.lag_bound:
+        said += " (never reached: generation was the slower side, or the run too short)"
+    if summary.paced:
+        said += f", generation waited {summary.paced} times for newer weights"
+    if summary.discarded_groups:
+        said += (
+            f"; {summary.discarded_groups} finished groups unused at the early end (mean length "
+            f"{summary.discarded_length:.1f}, pass rate {summary.discarded_pass_rate:.2f})"
+        )
+    return said

@@ -58,22 +58,20 @@ def read_recommendation(study: StudyFolder) -> Recommendation:
     return read_record(study.recommendation, Recommendation)
 
 
-def read_trainer_toml(study: StudyFolder) -> RunConfig:
-    """The run that trainer.toml describes; a user may have edited it. Raises StudyConfigError naming the key."""
+def read_run(path: Path) -> RunConfig:
+    """The run that a file like trainer.toml describes; a user may have edited it. Raises StudyConfigError."""
     try:
-        content = tomllib.loads(study.trainer_toml.read_text(encoding="utf-8"))
+        content = tomllib.loads(path.read_text(encoding="utf-8"))
         missing = [key for key in NEEDED if key not in content]
         if missing:
-            raise StudyConfigError(
-                f"{study.trainer_toml} lacks {', '.join(missing)}; `calibrate run` writes it anew"
-            )
+            raise StudyConfigError(f"{path} lacks {', '.join(missing)}, for which a default would be a guess")
         return RunConfig.model_validate(content)
     except FileNotFoundError:
-        raise StudyConfigError(f"{study.trainer_toml} is missing; `calibrate run` writes it") from None
+        raise StudyConfigError(f"{path} is missing; `calibrate run` writes it") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise StudyConfigError(f"{study.trainer_toml} is not TOML: {error}") from error
+        raise StudyConfigError(f"{path} is not TOML: {error}") from error
     except ValidationError as error:
-        raise StudyConfigError(f"{study.trainer_toml}: {describe(error)}") from error
+        raise StudyConfigError(f"{path}: {describe(error)}") from error
 
 
 def _keep_previous(path: Path, new: object) -> None:

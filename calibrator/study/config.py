@@ -13,7 +13,6 @@ from calibrator.errors import StudyConfigError
 from trainer.config import (
     EMBEDDED,
     Config,
-    EstimatorName,
     ModelConfig,
     ProbeConfig,
     RunConfig,
@@ -21,6 +20,7 @@ from trainer.config import (
     TrainerConfig,
     digest,
 )
+from trainer.names import EstimatorName
 
 Interval = Annotated[int, Field(ge=1, le=10**6)]
 Seed = Annotated[int, Field(ge=0)]

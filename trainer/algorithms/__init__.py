@@ -6,7 +6,7 @@ from trainer.algorithms.none import none
 from trainer.algorithms.tic import tic
 from trainer.algorithms.tic_zero import tic_zero
 from trainer.algorithms.types import Estimator, RatioBatch, Surrogate
-from trainer.config import EstimatorName
+from trainer.names import EstimatorName
 
 ESTIMATORS: dict[EstimatorName, Estimator] = {
     "none": none,

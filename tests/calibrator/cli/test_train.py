@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
 from calibrator.advice.types import Recommendation
-from calibrator.cli.train import Overrides, apply, warnings
+from calibrator.cli.train import Overrides, apply, staleness, train_from, warnings
 from calibrator.errors import StudyConfigError
+from calibrator.study.results import Summary
 from trainer.config import RunConfig
 
 Advice = Callable[..., Recommendation]
@@ -52,3 +54,56 @@ def test_another_model_task_or_code_is_said(advice: Advice, name: str) -> None:
 def test_options_that_make_no_run_are_refused(changes: Overrides) -> None:
     with pytest.raises(StudyConfigError, match="calibrate train"):
         apply(RUN, changes, seed=0)
+
+
+def test_another_schedule_keeps_the_largest_lag(advice: Advice) -> None:
+    """S = 4 in lockstep has lags 0..3; with one cycle queued S = 2 has the same: the same S_eff, no warning."""
+    run = apply(RUN, Overrides(schedule="overlap"), seed=0)
+    assert (run.schedule, run.sync_interval, run.lag_bound) == ("overlap", 2, 3)
+    assert warnings(advice(), RUN, run, DIGESTS) == []
+
+
+def test_more_staleness_than_was_swept_is_said(advice: Advice) -> None:
+    run = apply(RUN, Overrides(schedule="overlap", sync_interval=4), seed=0)
+    assert run.lag_bound == 7
+    assert any(
+        "S_eff = 8 (1 + largest lag) was not swept" in w for w in warnings(advice(), RUN, run, DIGESTS)
+    )
+
+
+def test_another_engine_is_said(advice: Advice) -> None:
+    run = apply(RUN, Overrides(engine="vllm"), seed=0)
+    assert any("engine = 'vllm' was not swept" in w for w in warnings(advice(), RUN, run, DIGESTS))
+
+
+def test_synchronous_settings_have_no_overlap() -> None:
+    with pytest.raises(StudyConfigError, match="no room for rollouts made ahead"):
+        apply(RUN.model_copy(update={"sync_interval": 1}), Overrides(schedule="overlap"), seed=0)
+
+
+def test_how_stale_a_run_was_is_said_in_a_line() -> None:
+    summary = Summary(
+        updates=40,
+        ended="stopped",
+        held_out_before=None,
+        held_out_after=None,
+        lag_bound=7,
+        lag_reached=5,
+        paced=0,
+        discarded_groups=4,
+        discarded_length=8.25,
+        discarded_pass_rate=0.5,
+    )
+    said = staleness(summary)
+    assert "at most 5 updates, bound 7 (never reached" in said
+    assert "4 finished groups unused at the early end (mean length 8.2, pass rate 0.50)" in said
+    assert "waited 3 times" in staleness(summary.model_copy(update={"paced": 3}))
+
+
+def test_a_file_of_settings_needs_a_folder_for_the_run(tmp_path: Path) -> None:
+    path = tmp_path / "run.toml"
+    path.write_text("updates = 20")
+    with pytest.raises(StudyConfigError, match="--out"):
+        train_from(path, out=None, changes=Overrides(), seed=0, keep_going=False)
+    with pytest.raises(StudyConfigError, match="lacks model, task"):
+        train_from(path, out=tmp_path / "run", changes=Overrides(), seed=0, keep_going=False)

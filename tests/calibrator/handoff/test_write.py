@@ -11,7 +11,7 @@ import pytest
 from calibrator.advice.types import Recommendation
 from calibrator.errors import CorruptStudyError, StudyConfigError
 from calibrator.handoff.conclude import Conclusion, study_cost
-from calibrator.handoff.write import read_recommendation, read_trainer_toml, recommended_run, write_conclusion
+from calibrator.handoff.write import read_recommendation, read_run, recommended_run, write_conclusion
 from calibrator.laws.types import FitResult
 from calibrator.study.config import StudyConfig, parse_config
 from calibrator.study.store import StudyFolder
@@ -29,7 +29,7 @@ def test_what_is_written_is_read_back(tmp_path: Path, conclusion: Maker) -> None
     said = conclusion(learning_rate=3.3e-4)
     write_conclusion(config, study, said)
     assert read_recommendation(study) == said.recommendation
-    run = read_trainer_toml(study)
+    run = read_run(study.trainer_toml)
     assert said.recommendation is not None
     assert run == recommended_run(config, said.recommendation)
     assert (run.learning_rate, run.sync_interval, run.trainer.group_size) == (3.3e-4, 4, 16)
@@ -54,10 +54,10 @@ def test_an_edited_trainer_toml_is_obeyed_and_a_wrong_one_is_named(tmp_path: Pat
     write_conclusion(StudyConfig(), study, conclusion())
     text = study.trainer_toml.read_text()
     study.trainer_toml.write_text(text.replace("updates = 400", "updates = 50"))
-    assert read_trainer_toml(study).updates == 50
+    assert read_run(study.trainer_toml).updates == 50
     study.trainer_toml.write_text(text.replace("sync_interval = 4", "sync_interval = 0"))
     with pytest.raises(StudyConfigError, match=r"trainer\.toml.*sync_interval = 0"):
-        read_trainer_toml(study)
+        read_run(study.trainer_toml)
     study.recommendation.write_text('{"sync_interval": 4}')
     with pytest.raises(CorruptStudyError, match=r"recommendation\.json"):
         read_recommendation(study)

@@ -13,7 +13,8 @@ from torch import Tensor
 
 from trainer.algorithms import ESTIMATORS, RatioBatch
 from trainer.algorithms.advantages import group_normalised
-from trainer.config import EstimatorName, TrainerConfig
+from trainer.config import TrainerConfig
+from trainer.names import EstimatorName
 
 N, T, G, V = 12, 5, 4, 7
 

@@ -1,0 +1,7 @@
+"""Names that configuration and command line share; importing this imports nothing else."""
+
+from typing import Literal
+
+EstimatorName = Literal["none", "grpo", "tic", "tic_zero", "gmc"]
+ScheduleName = Literal["lockstep", "overlap"]
+EngineName = Literal["hf", "vllm", "vllm-server"]
