@@ -70,76 +70,82 @@ def test_tensorboard_holds_every_update_once_after_a_resume(tmp_path: Path) -> N
     ]
 
 
-def wandb_history(folder: Path) -> dict[str, list[int]]:
-    """Steps by file of offline runs, as `wandb sync` would read them."""
+def wandb_steps(path: Path) -> list[int]:
+    """Steps of the rows in an offline file, which holds protobuf records in LevelDB's log format."""
     from wandb.proto.wandb_internal_pb2 import Record
-    from wandb.sdk.internal.datastore import DataStore
 
-    found: dict[str, list[int]] = {}
-    for path in sorted(folder.glob("wandb/offline-run-*/run-*.wandb")):
-        store = DataStore()
-        store.open_for_scan(str(path))
-        steps = found.setdefault(str(path), [])
-        while (data := store.scan_data()) is not None:
-            record = Record()
-            record.ParseFromString(data)
-            if record.WhichOneof("record_type") == "history":
-                items = {item.key or item.nested_key[0]: item.value_json for item in record.history.item}
-                assert "reward_mean" in items
-                steps.append(record.history.step.num)
-    return found
+    data, at, steps = path.read_bytes(), 7, []
+    assert len(data) < 32768, "records of more than one block are not read here"
+    while at + 7 <= len(data):
+        size = int.from_bytes(data[at + 4 : at + 6], "little")
+        record = Record()
+        record.ParseFromString(data[at + 7 : at + 7 + size])
+        if record.WhichOneof("record_type") == "history":
+            assert any("loss" in (item.key, *item.nested_key) for item in record.history.item)
+            steps.append(record.history.step.num)
+        at += 7 + size
+    return steps
 
 
-def test_wandb_offline_records_every_update_once_and_opens_no_connection(tmp_path: Path) -> None:
-    """In a process of its own, as a run is, so that its exit is tested, too: no hook of wandb may hold it."""
-    code = (
-        "import sys, socket\n"
-        "connect = socket.socket.connect\n"
-        "def local(self, address):\n"
-        "    where = address if isinstance(address, str) else address[0]\n"
-        "    assert where.startswith(('127.', '/')) or not where.strip(), address\n"
-        "    return connect(self, address)\n"
-        "socket.socket.connect = local\n"
-        "from pathlib import Path\n"
-        "from trainer.config import RunConfig\n"
-        "from trainer.loop.train import train\n"
-        "run = RunConfig.model_validate_json(sys.argv[2])\n"
-        "def on_row(rows):\n"
-        "    assert not (sys.argv[3] == 'kill' and len(rows) == 3), 'killed'\n"
-        "train(run, Path(sys.argv[1]), on_row=on_row)\n"
+def in_a_process(code: str, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    """With its exit: no hook of a library may hold it."""
+    return subprocess.run(
+        [sys.executable, "-c", code, *arguments],
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+        env={**os.environ, **environment},
     )
-    for how in ("kill", "finish"):
-        answer = subprocess.run(
-            [sys.executable, "-c", code, str(tmp_path), config(wandb="offline").model_dump_json(), how],
-            capture_output=True,
-            text=True,
-            timeout=300,
-            check=False,
-            env={**os.environ, "WANDB_MODE": "online", "WANDB_API_KEY": "x" * 40},
+
+
+def test_wandb_offline_records_every_update_once_and_calls_nobody(tmp_path: Path) -> None:
+    code = (
+        "import sys\nfrom pathlib import Path\n"
+        "from trainer.config import RunConfig\nfrom trainer.loop.sinks import Background, Start, Wandb\n"
+        "config = RunConfig.model_validate_json(sys.argv[2])\n"
+        "for update, logged, end in [(0, 0, 3), (2, 3, 4)]:\n"
+        "    sink = Background('wandb', Wandb, Start(config, Path(sys.argv[1]), update, logged))\n"
+        "    for u in range(update, end):\n"
+        "        sink.log(u, {'loss': 1.0 / (u + 1)})\n"
+        "    sink.close()\n"
+    )
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        answer = in_a_process(
+            code,
+            str(tmp_path),
+            config(wandb="offline").model_dump_json(),
+            WANDB_MODE="online",
+            WANDB_API_KEY="x" * 40,
+            WANDB_BASE_URL=f"http://127.0.0.1:{server.getsockname()[1]}",
         )
-        assert ("killed" in answer.stderr) == (how == "kill")
-        assert "warning" not in answer.stderr
-        assert answer.stdout == ""
-    first, second = wandb_history(tmp_path).items()
-    assert (first[1], second[1]) == ([0, 1, 2], [3])
-    run_id = (tmp_path / "run-id").read_text()
-    assert all(run_id in path for path, _ in (first, second))
+        server.setblocking(False)
+        with pytest.raises(BlockingIOError):  # Nobody waits to be let in.
+            server.accept()
+    assert (answer.returncode, answer.stdout, answer.stderr) == (0, "", "")
+    files = sorted(tmp_path.glob("wandb/offline-run-*/run-*.wandb"), key=lambda path: path.stat().st_mtime)
+    assert [wandb_steps(path) for path in files] == [[0, 1, 2], [3]]
+    assert {path.stem for path in files} == {f"run-{(tmp_path / 'run-id').read_text()}"}
 
 
 def test_trackio_holds_every_update_once_after_a_resume(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TRACKIO_DIR", str(tmp_path / "trackio"))
-    trackio = pytest.importorskip("trackio")
-    with pytest.raises(KilledError):
-        train(config(trackio=True), tmp_path / "run", on_row=killed_at_3)
-    train(config(trackio=True), tmp_path / "run")
-    (run,) = trackio.Api().runs("grpo-calibrator")
-    steps = [row["step"] for row in trackio.Api().run_history(run) if "reward_mean" in row]
-    assert steps == [0, 1, 2, 3]
+    pytest.importorskip("trackio")
+    from trackio.sqlite_storage import SQLiteStorage
+
+    (tmp_path / "run").mkdir()
+    for first in (Start(config(), tmp_path / "run", 0, 0), Start(config(), tmp_path / "run", 2, 3)):
+        sink = Background("trackio", sinks.Trackio, first)
+        for update in range(first.update, 4 if first.update else 3):
+            sink.log(update, {"loss": 1.0})
+        sink.close()
+    (name,) = SQLiteStorage.get_runs("grpo-calibrator")
+    assert [row["step"] for row in SQLiteStorage.get_logs("grpo-calibrator", name)] == [0, 1, 2, 3]
 
 
-def test_online_wandb_without_a_network_ends_in_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_online_wandb_without_a_network_ends_in_time(tmp_path: Path) -> None:
     with socket.socket() as closed:
         closed.bind(("127.0.0.1", 0))
         port = closed.getsockname()[1]
@@ -151,16 +157,11 @@ def test_online_wandb_without_a_network_ends_in_time(tmp_path: Path, monkeypatch
         "RunConfig.model_validate_json(sys.argv[2]), Path(sys.argv[1]), 0, 0), limit=8.0)\n"
         "sink.log(0, {'loss': 1.0})\nsink.close(limit=8.0)\nprint('went on')\n"
     )
-    answer = subprocess.run(
-        [sys.executable, "-c", code, str(tmp_path), config(wandb="online").model_dump_json()],
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-        env={**os.environ, "WANDB_BASE_URL": f"http://127.0.0.1:{port}", "WANDB_API_KEY": "x" * 40},
+    run = config(wandb="online").model_dump_json()
+    answer = in_a_process(
+        code, str(tmp_path), run, WANDB_BASE_URL=f"http://127.0.0.1:{port}", WANDB_API_KEY="x" * 40
     )
-    assert answer.returncode == 0
-    assert answer.stdout == "went on\n"
+    assert (answer.returncode, answer.stdout) == (0, "went on\n")
     assert answer.stderr.count("warning: log.wandb is off, the run goes on without it") == 1
 
 
