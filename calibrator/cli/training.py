@@ -32,7 +32,8 @@ class TrainingView:
         self._start = time.monotonic()
         self._resumed_at: int | None = None
         """Updates that were there when this process made its first one."""
-        self._tokens = 0
+        self._first, self._tokens = self._start, 0
+        """When this process made its first update, and the tokens since then: loading is no part of the pace."""
         self._live = (
             Live(get_renderable=self._view, console=console, refresh_per_second=2, transient=True)
             if redraws(console)
@@ -53,8 +54,9 @@ class TrainingView:
     def watch(self, rows: Sequence[MetricsRow]) -> None:
         """One update more."""
         if self._resumed_at is None:
-            self._resumed_at = len(rows) - 1
-        self._tokens += rows[-1].get("tokens_generated", 0)
+            self._resumed_at, self._first = len(rows) - 1, time.monotonic()
+        else:
+            self._tokens += rows[-1].get("tokens_generated", 0)
         self._rows = rows
         if self._live is None:
             self._line(rows)
@@ -72,20 +74,23 @@ class TrainingView:
 
     def _view(self) -> Table:
         """Called by rich's own thread; the rows only ever grow."""
-        rows, elapsed = list(self._rows), time.monotonic() - self._start
-        made = len(rows) - (self._resumed_at or 0)
+        rows, now = list(self._rows), time.monotonic()
+        timed = len(rows) - (self._resumed_at or 0) - 1  # the first update started the clock
         grid = Table.grid(padding=(0, 2))
         grid.add_column(style="bold", no_wrap=True)
         grid.add_column(overflow="ellipsis", no_wrap=True)
-        left = time_left(elapsed, made, self._run.updates - len(rows))
-        grid.add_row("update", f"{len(rows)}/{self._run.updates}   {clock(elapsed)} elapsed, {left}")
+        left = time_left(now - self._first, timed, self._run.updates - len(rows))
+        grid.add_row(
+            "update", f"{len(rows)}/{self._run.updates}   {clock(now - self._start)} elapsed, {left}"
+        )
         grid.add_row("", ProgressBar(total=self._run.updates, completed=len(rows), width=CURVE + 12))
         if not rows:
             grid.add_row("", "starting")
             return grid
         for name, text in cells(rows, plain=self._console.options.ascii_only):
             grid.add_row(name, text)
-        grid.add_row("speed", f"{self._tokens / max(elapsed, 1e-9):,.0f} tokens/s generated")
+        if timed > 0:
+            grid.add_row("speed", f"{self._tokens / (now - self._first):,.0f} tokens/s generated")
         return grid
 
 
@@ -139,5 +144,5 @@ def clock(seconds: float) -> str:
 
 
 def time_left(elapsed: float, made: int, left: int) -> str:
-    """An upper limit by the pace so far, the start of the program included: a run may end early."""
+    """An upper limit by the pace so far, `made` updates in `elapsed` seconds: a run may end early."""
     return f"at most about {clock(elapsed / made * left)} left" if made > 0 else "time left unknown"

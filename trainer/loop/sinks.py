@@ -8,6 +8,7 @@ switched off and one line on stderr says so.
 from __future__ import annotations
 
 import math
+import os
 import queue
 import secrets
 import sys
@@ -111,9 +112,12 @@ class Wandb:
     """
 
     def __init__(self, start: Start) -> None:
+        mode = start.config.log.wandb
+        os.environ["WANDB_MODE"] = mode
+        # Offline, too, wandb sends usage statistics home unless its environment forbids it before it is imported.
+        os.environ["WANDB_ERROR_REPORTING"] = "false"
         import wandb
 
-        mode = start.config.log.wandb
         if mode == "online" and not wandb.login(prompt=False):
             raise RuntimeError("no key is configured; run `wandb login`, or use offline")
         self._first = start.logged
