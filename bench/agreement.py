@@ -1,8 +1,8 @@
 """Whether two schedules give the same verdicts at the same S_eff and eta.
 
 `python bench/agreement.py [--effective 8] [--rates 7e-4 1.4e-3 3e-3] [--seeds 0 1 2] [--updates 320] [--folder F]`. The
-embedded default with gmc. Lockstep runs with S = S_eff; overlap with S = S_eff / 2, one cycle queued, so that both reach
-the lag S_eff - 1. Runs take turns, one at a time, since overlap uses two cores.
+embedded default with gmc. Lockstep runs with S = S_eff; overlap with S = S_eff / 2, one cycle queued, so that both
+reach the lag S_eff - 1. Runs take turns, one at a time, since overlap uses two cores.
 """
 
 from __future__ import annotations

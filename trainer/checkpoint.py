@@ -1,27 +1,35 @@
-"""Checkpoints: one safetensors file that holds everything a resume needs, written atomically, never pickled.
+"""Checkpoints: safetensors files that hold everything a resume needs, written atomically, never pickled.
 
-They are written at synchronizations only, where behaviour and learner weights are the same. Random numbers are
-drawn from generators that are seeded anew from (seed, purpose, version), so there is no generator state to keep.
+One file a checkpoint, named by the next update; where the run stands is JSON in the file's metadata, so that weights
+and progress cannot come apart. They are written at synchronizations only, where behaviour and learner weights are the
+same. Random numbers are drawn from generators that are seeded anew from (seed, purpose, version), so there is no
+generator state to keep.
 """
 
 from __future__ import annotations
 
 import json
+import os
+import re
+import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import save
+from safetensors.torch import save_file
 from torch import Tensor
 
 from trainer.errors import ConfigError
-from trainer.files import write_atomically
+from trainer.files import replacing
 from trainer.loop.learner import Learner
 
-FILE = "checkpoint.safetensors"
+PATTERN = "checkpoint-*.safetensors"
 _PREVIOUS = "previous_gradient"
+_UNREADABLE = (SafetensorError, KeyError, TypeError, ValueError)
 
 
 @dataclass(frozen=True)
@@ -38,61 +46,144 @@ class Progress:
     held_out_before: float | None
 
 
-def save_checkpoint(folder: Path, learner: Learner, progress: Progress) -> None:
-    """Replace the checkpoint of `folder`."""
+def checkpoint_path(folder: Path, update: int) -> Path:
+    """The checkpoint that was written before `update`."""
+    return folder / f"checkpoint-{update:06d}.safetensors"
+
+
+def checkpoints(folder: Path) -> list[Path]:
+    """Checkpoints of `folder`, oldest first."""
+    return sorted((path for path in folder.glob(PATTERN) if _update(path) is not None), key=_key)
+
+
+def save_checkpoint(folder: Path, learner: Learner, progress: Progress, *, keep: int = 1) -> None:
+    """Write the checkpoint of `progress.update`; when it is safely on disk, all but the newest `keep` are removed.
+
+    Raises OSError when the disk is full or not writable; the checkpoints before stay.
+    """
     tensors = dict(_named_state(learner))
     if learner.previous_gradient is not None:
         tensors[_PREVIOUS] = learner.previous_gradient
     content = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
-    write_atomically(folder / FILE, save(content, metadata={"progress": json.dumps(asdict(progress))}))
+    path = checkpoint_path(folder, progress.update)
+    _remove_unfinished(folder)
+    with replacing(path) as beside, _os_errors(path):
+        save_file(content, beside, metadata={"progress": json.dumps(asdict(progress))})
+    _sync_folder(folder)
+    # Later ones are left over from before a fallback to an older checkpoint: nothing could be read from them.
+    kept = [other for other in checkpoints(folder) if _key(other) <= progress.update][-keep:]
+    for other in checkpoints(folder):
+        if other not in kept:
+            other.unlink()
 
 
 def load_checkpoint(folder: Path, learner: Learner, *, config: str) -> Progress | None:
-    """Restore `learner` in place; None when there is no checkpoint.
+    """Restore `learner` in place from the newest checkpoint that can be read; None when there is no checkpoint.
 
-    Raises ConfigError when the checkpoint was made with another config or cannot be read.
+    Raises ConfigError when that one was made with another config or none can be read.
     """
-    path = folder / FILE
-    if not path.is_file():
-        return None
-    try:
-        with safe_open(path, framework="pt", device="cpu") as file:
-            progress = Progress(**json.loads(file.metadata()["progress"]))
-            if progress.config != config:
+    found = checkpoints(folder)
+    for path in reversed(found):
+        try:
+            with safe_open(path, framework="pt", device="cpu") as file:
+                progress = Progress(**json.loads(file.metadata()["progress"]))
+                if progress.config != config:
+                    raise ConfigError(
+                        f"{path}: made with another configuration; use another folder, or delete this one"
+                    )
+                _restore(learner, file)
+                return progress
+        except _UNREADABLE as error:
+            if path == found[0]:
+                others = ", nor can the later ones; delete them" if len(found) > 1 else "; delete the file"
                 raise ConfigError(
-                    f"{path}: made with another configuration; use another folder, or delete this one"
-                )
-            _restore(learner, {name: file.get_tensor(name) for name in file.keys()})  # noqa: SIM118
-    except (SafetensorError, KeyError, TypeError, ValueError) as error:
-        raise ConfigError(
-            f"{path} cannot be read back ({error}); delete the file to start this run anew"
-        ) from error
-    return progress
+                    f"{path} cannot be read back ({error}){others} to start this run anew"
+                ) from error
+            print(f"warning: {path} cannot be read back ({error}); trying the one before", file=sys.stderr)
+    return None
 
 
-def _restore(learner: Learner, tensors: dict[str, Tensor]) -> None:
-    previous = tensors.pop(_PREVIOUS, None)
-    learner.previous_gradient = None if previous is None else previous.to(learner.parameters[0].device)
-    for name, parameter in learner.policy.model.named_parameters():
-        if f"step.{name}" not in tensors:
-            continue  # never got a gradient, so Adam never made a state for it
+def remove_checkpoints(folder: Path) -> None:
+    """Remove what only a resume needs; for runs that are finished."""
+    _remove_unfinished(folder)
+    for path in checkpoints(folder):
+        path.unlink()
+
+
+def _restore(learner: Learner, file: Any) -> None:
+    """Copy an open safetensors file into the learner, tensor by tensor.
+
+    Raises ValueError, having changed nothing, when the file does not fit.
+    """
+    names = set(file.keys())
+    parameters = dict(learner.policy.model.named_parameters())
+    state: dict[Tensor, dict[str, Tensor]] = {
         # Adam makes its state at the first step; an explicit one is what the tensors are copied into.
-        learner.optimizer.state[parameter] = {
+        parameter: {
             "step": torch.zeros(()),
             "exp_avg": torch.zeros_like(parameter),
             "exp_avg_sq": torch.zeros_like(parameter),
         }
-    own = dict(_named_state(learner))
-    if own.keys() != tensors.keys():
-        raise ValueError(f"its tensors do not fit the model: {sorted(own.keys() ^ tensors.keys())[:3]}")
+        for name, parameter in parameters.items()
+        if f"step.{name}" in names  # else it never got a gradient, so Adam never made a state for it
+    }
+    own = dict(_named(parameters, state))
+    strange = own.keys() ^ (names - {_PREVIOUS})
+    strange |= {name for name in own.keys() & names if file.get_slice(name).get_shape() != [*own[name].shape]}
+    if strange:
+        raise ValueError(f"its tensors do not fit the model: {sorted(strange)[:3]}")
     with torch.no_grad():
         for name, tensor in own.items():
-            tensor.copy_(tensors[name])
+            tensor.copy_(file.get_tensor(name))
+    learner.optimizer.state.clear()
+    learner.optimizer.state.update(state)
+    device = learner.parameters[0].device
+    learner.previous_gradient = file.get_tensor(_PREVIOUS).to(device) if _PREVIOUS in names else None
 
 
 def _named_state(learner: Learner) -> Iterator[tuple[str, Tensor]]:
-    """Weights and the optimizer's moments of every trained parameter."""
-    for name, parameter in learner.policy.model.named_parameters():
+    """Weights, tied ones once, and the optimizer's moments of every trained parameter."""
+    return _named(dict(learner.policy.model.named_parameters()), learner.optimizer.state)
+
+
+def _named(parameters: dict[str, Any], state: Any) -> Iterator[tuple[str, Tensor]]:
+    for name, parameter in parameters.items():
         yield f"model.{name}", parameter
-        for key, value in learner.optimizer.state.get(parameter, {}).items():
+        for key, value in state.get(parameter, {}).items():
             yield f"{key}.{name}", value
+
+
+def _update(path: Path) -> int | None:
+    match = re.fullmatch(r"checkpoint-(\d+)\.safetensors", path.name)
+    return int(match[1]) if match else None
+
+
+def _key(path: Path) -> int:
+    return _update(path) or 0
+
+
+def _remove_unfinished(folder: Path) -> None:
+    """A kill while a checkpoint is written leaves a part of it, as large as the model."""
+    for path in folder.glob(f".{PATTERN}.tmp"):
+        path.unlink(missing_ok=True)
+
+
+def _sync_folder(folder: Path) -> None:
+    """Force the names to disk, too."""
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+@contextmanager
+def _os_errors(path: Path) -> Iterator[None]:
+    """safetensors reports a full disk as an error of its own, with the system's number in its text."""
+    try:
+        yield
+    except SafetensorError as error:
+        number = re.search(r"os error (\d+)", str(error))
+        if number is None:
+            raise
+        raise OSError(int(number[1]), os.strerror(int(number[1])), str(path)) from error

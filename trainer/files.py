@@ -38,16 +38,21 @@ def disk_errors(folder: Path) -> Iterator[None]:
         raise EnvironmentFailedError(f"{error.filename or folder}: {remedy}") from error
 
 
-def write_atomically(path: Path, content: bytes | str) -> None:
-    """Write beside `path`, force to disk, rename over it."""
-    data = content.encode() if isinstance(content, str) else content
+@contextmanager
+def replacing(path: Path) -> Iterator[Path]:
+    """A path beside `path` to write to; afterwards the file is forced to disk and renamed over `path`."""
     beside = path.with_name(f".{path.name}.tmp")
     try:
-        with beside.open("wb") as file:
-            file.write(data)
-            file.flush()
+        yield beside
+        with beside.open("rb") as file:
             os.fsync(file.fileno())
         beside.replace(path)
-    except OSError:
+    except BaseException:
         beside.unlink(missing_ok=True)
         raise
+
+
+def write_atomically(path: Path, content: bytes | str) -> None:
+    """Write beside `path`, force to disk, rename over it."""
+    with replacing(path) as beside:
+        beside.write_bytes(content.encode() if isinstance(content, str) else content)

@@ -12,6 +12,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
+from calibrator.cli.training import clock, redraws, time_left
 from calibrator.errors import CorruptStudyError
 from calibrator.runlogs.curve import Curve
 from calibrator.runlogs.own import curve_from_rows, read_metrics
@@ -40,13 +41,14 @@ class Progress:
     """Shows per trial S, eta, reward and the verdict so far, and the updates spent and left."""
 
     def __init__(self, config: StudyConfig, study: StudyFolder, console: Console) -> None:
-        self._limit = config.sweep.max_updates
+        self._limit, self._rounds = config.sweep.max_updates, config.sweep.rounds
         self._floor = load_task(config.task).reward_floor
         self._drawn = 0.0
+        self._start = self._stage_start = time.monotonic()
+        self._made_before: int | None = None
+        """Updates of the stage's runs when this command took it up."""
         self._study, self._console = study, console
-        self._live = (
-            Live(console=console, refresh_per_second=4, transient=True) if console.is_terminal else None
-        )
+        self._live = Live(console=console, refresh_per_second=4, transient=True) if redraws(console) else None
         self._stage, self._spent = "", 0
         self._planned: list[Path] = []
         self._finished: dict[Path, TrialResult] = {}
@@ -66,6 +68,7 @@ class Progress:
     def stage(self, name: str, folders: Sequence[Path], spent: int) -> None:
         """A stage begins; trials that are finished already are not run again."""
         self._stage, self._spent, self._planned = name, spent, list(folders)
+        self._stage_start, self._made_before = time.monotonic(), None
         for folder in folders:
             self._note(folder)
         self._say(f"{name}: {len(folders)} runs, {self._remaining()} updates planned, {spent} spent")
@@ -102,13 +105,27 @@ class Progress:
         planned = self._remaining() - sum(curve.updates for curve in curves.values())
         left = f"{self._limit - spent} left" if self._limit else f"at most {planned} left in this stage"
         done = f"{sum(folder in self._finished for folder in self._planned)} of {len(self._planned)} runs"
-        table = Table(title=f"{self._stage}: {done}, {spent} updates spent, {left}", title_justify="left")
+        title = f"{stage_title(self._stage, self._rounds)}: {done}, {spent} updates spent, {left}\n"
+        table = Table(title=title + self._times(spent - self._spent, planned), title_justify="left")
         for name in COLUMNS:
             table.add_column(name, justify="left" if name in ("estimator", "verdict") else "right")
         shown = sorted([*self._finished, *running], key=lambda folder: int(folder.name))
         for folder in shown[-SHOWN:]:
             table.add_row(*(self._rows.get(folder) or running_row(folder, curves[folder], self._floor)))
         return table
+
+    def _times(self, made: int, planned: int) -> str:
+        """How long the command runs, and how long this stage still takes if no run of it ends early."""
+        now = time.monotonic()
+        if self._made_before is None:
+            self._made_before = made
+        left = time_left(now - self._stage_start, made - self._made_before, planned)
+        return f"{clock(now - self._start)} elapsed, {left} in this stage"
+
+
+def stage_title(stage: str, rounds: int) -> str:
+    """`round 2 of at most 4`."""
+    return f"{stage.replace('-', ' ')} of at most {rounds}" if stage.startswith("round-") else stage
 
 
 def _config(folder: Path) -> RunConfig:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -12,6 +11,7 @@ from rich.console import Console
 
 from calibrator.advice.request import interval_within
 from calibrator.advice.types import Recommendation
+from calibrator.cli.training import TrainingView
 from calibrator.errors import ExitCode, StudyConfigError
 from calibrator.handoff.write import read_recommendation, read_run, recommended_run
 from calibrator.study.config import describe
@@ -20,7 +20,6 @@ from calibrator.study.store import StudyFolder, open_study, read_record, resolve
 from calibrator.verdicts.types import RunVerdict
 from reports.numbers import visible
 from trainer.config import RunConfig, cumulative_learning_rate
-from trainer.metrics import MetricsRow
 from trainer.names import EngineName, ScheduleName
 
 SHORT = {
@@ -33,8 +32,6 @@ SHORT = {
     "max_lag": "lag",
     "engine": "",
 }
-EVERY = 25
-"""Updates between two progress lines."""
 
 
 @dataclass(frozen=True)
@@ -154,17 +151,6 @@ def warnings(advice: Recommendation, wanted: RunConfig, run: RunConfig, digests:
 def _train(run: RunConfig, folder: Path, *, keep_going: bool, console: Console) -> ExitCode:
     from calibrator.sweep.trial import claim, execute
 
-    def watch(rows: Sequence[MetricsRow]) -> None:
-        row = rows[-1]
-        if "probe_version" in row and len(rows) % EVERY < run.probe.every:
-            console.print(
-                f"update {len(rows):>5}/{run.updates}  L {row['cumulative_lr']:.3g}  "
-                f"held-out {row['probe_reward']:.3f} +- {row['probe_se']:.3f}  lag {row['lag_max']}  "
-                f"cap acts on {row['cap_activation']:.0%}",
-                markup=False,
-                highlight=False,
-            )
-
     study = StudyFolder(folder)
     claim(folder, run)
     with study.locked():
@@ -178,7 +164,8 @@ def _train(run: RunConfig, folder: Path, *, keep_going: bool, console: Console) 
                 highlight=False,
                 soft_wrap=True,
             )
-            execute(run, folder, stop_when_certain=not keep_going, watch=watch, keep_policy=True)
+            with TrainingView(run, console) as view:
+                execute(run, folder, stop_when_certain=not keep_going, watch=view.watch, keep_policy=True)
     again = f"move {folder} away and run the same command again"
     summary = read_record(folder / SUMMARY, Summary, remedy=again)
     verdict = read_record(folder / VERDICT, RunVerdict, remedy=again)

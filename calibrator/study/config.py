@@ -13,6 +13,7 @@ from calibrator.errors import StudyConfigError
 from trainer.config import (
     EMBEDDED,
     Config,
+    LogConfig,
     ModelConfig,
     ProbeConfig,
     RunConfig,
@@ -97,6 +98,7 @@ class StudyConfig(Config):
     sweep: SweepConfig = SweepConfig()
     advice: AdviceConfig = AdviceConfig()
     resources: ResourcesConfig = ResourcesConfig()
+    log: LogConfig = LogConfig()
     output: OutputConfig = OutputConfig()
 
     @model_validator(mode="after")
@@ -127,7 +129,7 @@ class StudyConfig(Config):
     def setting(self) -> dict[str, Any]:
         """What trials depend on; a study folder holds trials of one setting only.
 
-        Horizon, risk, rule, objective, budget, rounds and resources may change between calls.
+        Horizon, risk, rule, objective, budget, rounds, resources and logging may change between calls.
         """
         sweep = self.sweep.model_dump(
             mode="json", include={"sync_intervals", "learning_rates", "seeds", "estimators"}
@@ -152,6 +154,7 @@ class StudyConfig(Config):
             trainer=TrainerConfig.model_validate({**self.trainer.model_dump(), "estimator": estimator}),
             probe=self.probe,
             engine=self.resources.engine,
+            log=self.log,
             sync_interval=sync_interval,
             learning_rate=learning_rate,
             updates=updates,

@@ -129,11 +129,14 @@ class Sweep:
             evaluate=evaluate,
         )
         if (folder / CONFIG).exists():
-            if read_record(folder / CONFIG, RunConfig, remedy=f"move {folder} away") != config:
+            found = read_record(folder / CONFIG, RunConfig, remedy=f"move {folder} away")
+            if found.digest() != config.digest():
                 raise CorruptStudyError(
                     f"{folder} holds another run than the journal plans: move {self.study.journal.name} back, "
                     "or start a new study in another folder"
                 )
+            if found != config:  # logging, which results do not depend on
+                write_json(folder / CONFIG, config.model_dump(mode="json"))
             return folder
         folder.mkdir(parents=True, exist_ok=True)
         write_json(folder / PROPOSAL, {"stage": stage, **asdict(run)})

@@ -17,7 +17,7 @@ from calibrator.study.store import write_json
 from calibrator.verdicts.judge import judge, judge_so_far
 from calibrator.verdicts.settings import JudgeSettings
 from calibrator.verdicts.types import RunVerdict
-from trainer import checkpoint
+from trainer.checkpoint import remove_checkpoints
 from trainer.config import RunConfig
 from trainer.errors import ConfigError, EnvironmentFailedError, TrainerError
 from trainer.files import disk_errors
@@ -66,7 +66,7 @@ def execute(
     with disk_errors(folder):
         write_json(folder / SUMMARY, summary.__dict__)
         write_json(folder / VERDICT, verdict.model_dump(mode="json"))
-        (folder / checkpoint.FILE).unlink(missing_ok=True)
+        remove_checkpoints(folder)
     return summary, verdict
 
 
@@ -104,11 +104,13 @@ def claim(folder: Path, config: RunConfig) -> None:
     path = folder / CONFIG
     if path.exists():
         try:
-            same = RunConfig.model_validate_json(path.read_bytes()) == config
+            same = RunConfig.model_validate_json(path.read_bytes()).digest() == config.digest()
         except ValidationError:
             same = False
         if not same:
             raise ConfigError(f"{folder} holds another run, or a model; choose another folder")
+        with disk_errors(folder):
+            write_json(path, config.model_dump(mode="json"))  # logging may differ
         return
     strangers = sorted(entry.name for entry in folder.glob("[!.]*"))
     if strangers:

@@ -1,4 +1,4 @@
-"""What a run leaves in its folder: metrics, timings, ratio shards."""
+"""What a run leaves in its folder: metrics, timings, ratio shards; and what it tells the sinks of `[log]`."""
 
 from __future__ import annotations
 
@@ -9,9 +9,12 @@ import numpy as np
 import torch
 from safetensors.numpy import save
 
+from trainer.config import RunConfig
+from trainer.errors import ConfigError
 from trainer.files import write_atomically
 from trainer.loop.clock import Stopwatch
 from trainer.loop.rollouts import Rollouts
+from trainer.loop.sinks import Sinks
 from trainer.metrics import JsonLines, MetricsRow
 
 METRICS, TIMINGS = "metrics.jsonl", "timings.jsonl"
@@ -21,13 +24,20 @@ class Recorder:
     """Files of one run, cut back to what the last checkpoint vouches for."""
 
     def __init__(
-        self, folder: Path, *, update: int, metrics_offset: int, timings_offset: int, record_ratios: bool
+        self, config: RunConfig, folder: Path, *, update: int, metrics_offset: int, timings_offset: int
     ) -> None:
-        """`update` is the next update to make; shards and rows of later updates are dropped."""
+        """`update` is the next update to make; shards and rows of later updates are dropped.
+
+        A shard holds updates between two checkpoints only, so none begins before `update` and ends after it.
+        Raises ConfigError when a file is shorter than the checkpoint says.
+        """
         self._folder = folder
-        self._record_ratios = record_ratios
+        self._record_ratios = config.record_ratios
         self._shard_start = update
         self._shard: list[dict[str, np.ndarray]] = []
+        logged = count_lines(folder / METRICS)
+        require_bytes(folder / METRICS, metrics_offset)
+        require_bytes(folder / TIMINGS, timings_offset)
         self.metrics = JsonLines(folder / METRICS, offset=metrics_offset)
         self.timings = JsonLines(folder / TIMINGS, offset=timings_offset)
         self.rows = read_rows(folder / METRICS)
@@ -35,6 +45,7 @@ class Recorder:
         for path in folder.glob("ratios-*.safetensors"):
             if int(path.stem.removeprefix("ratios-")) >= update:
                 path.unlink()
+        self._sinks = Sinks(config, folder, update=update, logged=logged)
 
     def update_done(
         self, row: MetricsRow, rollouts: Rollouts, log_ratios: torch.Tensor, *, group_size: int
@@ -42,6 +53,7 @@ class Recorder:
         """Write one update."""
         self.rows.append(row)
         self.metrics.write(row)
+        self._sinks.log(row)
         self.timings.write({"update": row["update"], **self.clock.take()})
         if self._record_ratios:
             self._shard.append(_compact(row["update"], rollouts, log_ratios, group_size))
@@ -58,6 +70,24 @@ class Recorder:
     def close(self) -> None:
         self.metrics.close()
         self.timings.close()
+        self._sinks.close()
+
+
+def count_lines(path: Path) -> int:
+    """Whole lines of a file that may not exist."""
+    if not path.is_file():
+        return 0
+    with path.open("rb") as file:
+        return sum(line.endswith(b"\n") for line in file)
+
+
+def require_bytes(path: Path, offset: int) -> None:
+    """Raise ConfigError when `path` lacks lines that a checkpoint vouches for."""
+    if offset > (path.stat().st_size if path.is_file() else 0):
+        raise ConfigError(
+            f"{path} lacks lines of updates that its checkpoint has behind it; put the file back, "
+            "or delete the folder to start this run anew"
+        )
 
 
 def read_rows(path: Path) -> list[MetricsRow]:

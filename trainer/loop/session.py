@@ -68,11 +68,11 @@ class Session:
         self.paced = 0
         self.discarded: list[Rollouts] = []
         self.recorder = Recorder(
+            config,
             folder,
             update=self.start,
             metrics_offset=start.metrics_offset if start else 0,
             timings_offset=start.timings_offset if start else 0,
-            record_ratios=config.record_ratios,
         )
 
     @property
@@ -103,7 +103,7 @@ class Session:
         """Write a checkpoint before `update`."""
         metrics, timings = self.recorder.flush()
         progress = Progress(self.config.digest(), update, metrics, timings, self._held_out_before)
-        save_checkpoint(self.folder, self.learner, progress)
+        save_checkpoint(self.folder, self.learner, progress, keep=self.config.checkpoints_kept)
         self._last_checkpoint = update
 
     def update(self, update: int, rollouts: Rollouts) -> str | None:

@@ -6,9 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from calibrator.study.results import CONFIG
 from calibrator.sweep.trial import claim, execute
 from calibrator.verdicts.types import Verdict
-from trainer.config import ProbeConfig, RunConfig, TaskConfig, TrainerConfig
+from trainer.config import LogConfig, ProbeConfig, RunConfig, TaskConfig, TrainerConfig
 from trainer.errors import ConfigError
 
 RUN = RunConfig(
@@ -48,3 +49,12 @@ def test_a_policy_that_dies_in_its_first_cycle_has_collapsed_and_is_ended(tmp_pa
     assert summary.updates < RUN.updates
     assert verdict.onset_updates is not None
     assert verdict.onset_updates[1] <= 12
+
+
+def test_logging_may_change_while_a_run_is_under_way(tmp_path: Path) -> None:
+    claim(tmp_path, RUN)
+    louder = RUN.model_copy(update={"log": LogConfig(tensorboard=True)})
+    claim(tmp_path, louder)
+    assert RunConfig.model_validate_json((tmp_path / CONFIG).read_bytes()) == louder
+    with pytest.raises(ConfigError, match="another run"):
+        claim(tmp_path, RUN.model_copy(update={"seed": 99}))

@@ -13,7 +13,7 @@ import torch
 from safetensors.numpy import load_file
 
 from calibrator.runlogs.own import read_metrics
-from trainer.checkpoint import FILE
+from trainer.checkpoint import checkpoints
 from trainer.config import ProbeConfig, RunConfig, TaskConfig, TrainerConfig
 from trainer.errors import ConfigError, TrainerError
 from trainer.loop import rows as row_fields
@@ -166,8 +166,9 @@ def test_checkpoint_of_another_config_is_refused(tmp_path: Path) -> None:
 def test_broken_checkpoint_is_named(tmp_path: Path) -> None:
     with pytest.raises(KilledError):
         train(config(), tmp_path, on_row=killed_after(6))
-    (tmp_path / FILE).write_bytes(b"not a checkpoint")
-    with pytest.raises(ConfigError, match=FILE):
+    (path,) = checkpoints(tmp_path)
+    path.write_bytes(b"not a checkpoint")
+    with pytest.raises(ConfigError, match=path.name):
         train(config(), tmp_path)
 
 
