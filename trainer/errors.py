@@ -11,3 +11,7 @@ class ConfigError(TrainerError):
 
 class EnvironmentFailedError(TrainerError):
     """The machine failed: disk full, folder not writable, device gone (exit code 5)."""
+
+
+class NonFiniteError(TrainerError):
+    """Nothing can be sampled, since the logits are NaN. Once training has begun the run ends as diverged instead."""

@@ -69,9 +69,17 @@ class MetricsRow(TypedDict, total=False):
     """Names of the fields that were NaN or infinite; absent when all were finite."""
 
 
-FATAL = ("loss", "grad_norm", "log_ratio_mean", "log_ratio_abs_mean", "log_ratio_max")
-"""Loss, gradient and ratio: the first non-finite value is the end of a run. An overflow in a derived statistic (group
-mass, ESS) is none: the estimators work with logarithms."""
+FATAL = (
+    "loss",
+    "grad_norm",
+    "log_ratio_mean",
+    "log_ratio_abs_mean",
+    "log_ratio_max",
+    "reward_mean",
+    "probe_reward",
+)
+"""Loss, gradient and ratio, and the rewards, which are NaN where the policy's logits are: the first non-finite value is
+the end of a run. An overflow in a derived statistic (group mass, ESS) is none: the estimators work with logarithms."""
 
 
 def encode_row(row: Mapping[str, Any]) -> str:

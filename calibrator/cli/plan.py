@@ -7,7 +7,7 @@ from rich.table import Table
 from calibrator.cli.console import AnswerConsole
 from calibrator.cli.source import Source
 from calibrator.study.provenance import cores, gpu_count
-from calibrator.sweep.checks import check_inputs
+from calibrator.sweep.checks import check_fit, check_inputs
 from calibrator.sweep.estimate import Estimate, estimate, total_updates
 from calibrator.sweep.executor import make_slots
 from reports.numbers import visible
@@ -19,6 +19,7 @@ def print_plan(source: Source) -> None:
     check_inputs(config)
     needs = estimate(config)
     slots = make_slots(workers=config.resources.workers, gpus_per_trial=config.resources.gpus_per_trial)
+    check_fit(config, slots)
     console = AnswerConsole()
     console.print(_runs(needs))
     workers = len(slots.devices)
@@ -35,7 +36,8 @@ def print_plan(source: Source) -> None:
         ("model", f"{needs.parameters:,} parameters"),
         (
             "memory of one trial",
-            f"about {needs.trial_bytes / 2**30:.2g} GiB (assumed factors), {workers} at a time",
+            f"about {needs.memory.total / 2**30:.2g} GiB, {workers} at a time; most of it "
+            + ", ".join(f"{name} {size / 2**30:.2g}" for name, size in needs.memory.largest[:3]),
         ),
         ("machine", f"{cores()} cores, {gpu_count()} GPUs"),
         ("study folder", visible(config.output.folder)),

@@ -18,7 +18,7 @@ from calibrator.study.config import StudyConfig
 from calibrator.study.journal import Journal
 from calibrator.study.results import TrialResult
 from calibrator.study.store import StudyFolder, prepare, write_json
-from calibrator.sweep.checks import check_inputs
+from calibrator.sweep.checks import check_fit, check_inputs
 from calibrator.sweep.executor import make_slots, run_all
 from calibrator.sweep.rounds import Sweep, SweepResult
 from calibrator.sweep.target import trial_process
@@ -30,6 +30,7 @@ def run_study(source: Source) -> ExitCode:
     config = source.config
     check_inputs(config)
     slots = make_slots(workers=config.resources.workers, gpus_per_trial=config.resources.gpus_per_trial)
+    check_fit(config, slots)
     folder = StudyFolder(Path(config.output.folder).expanduser())
     with folder.locked(), disk_errors(folder.root):
         prepare(config, source.text)

@@ -13,6 +13,7 @@ from calibrator.errors import StudyConfigError
 from trainer.config import (
     EMBEDDED,
     Config,
+    EngineName,
     LogConfig,
     ModelConfig,
     ProbeConfig,
@@ -81,7 +82,7 @@ class ResourcesConfig(Config):
     """Trials at a time; left out: one a CPU core, or as many as the GPUs allow."""
     gpus_per_trial: Annotated[int, Field(ge=0)] | None = None
     """GPUs of one trial; left out: 1 where there are GPUs, else 0."""
-    engine: Literal["hf"] = "hf"
+    engine: EngineName = "hf"
     placement: Literal["colocated", "separate"] = "colocated"
 
 

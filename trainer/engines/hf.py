@@ -11,12 +11,10 @@ from torch import Tensor
 
 from trainer.engines.precision import autocast
 from trainer.engines.protocol import Refresh
-from trainer.errors import ConfigError
+from trainer.errors import ConfigError, NonFiniteError
 from trainer.loop.rollouts import Rollouts, Weights, concatenate
 from trainer.models import Policy
-
-SEQUENCES_AT_ONCE = 1024
-"""Trajectories that one cache holds: beyond about a thousand the cost per token no longer falls on a CPU."""
+from trainer.models.memory import sequences_at_once, shape_of
 
 
 class HfEngine:
@@ -47,7 +45,8 @@ class HfEngine:
         """See `Engine.generate`. Raises ConfigError when a prompt has no tokens."""
         ids, mask = self._encode(prompts)
         generator = torch.Generator(device=ids.device).manual_seed(seed)
-        at_once = max(1, SEQUENCES_AT_ONCE // samples)
+        shape = shape_of(self._model.config.to_dict())
+        at_once = max(1, sequences_at_once(shape, ids.shape[1] + self._limit, self._dtype) // samples)
         parts = [
             self._sample(
                 ids[start : start + at_once], mask[start : start + at_once], samples, generator, refresh
@@ -154,7 +153,12 @@ class HfEngine:
 
 
 def sample_token(logits: Tensor, temperature: float, generator: torch.Generator) -> tuple[Tensor, Tensor]:
-    """One token a row and its logprob under the tempered distribution. [N, V] -> [N], [N] float32."""
+    """One token a row and its logprob under the tempered distribution. [N, V] -> [N], [N] float32.
+
+    Raises NonFiniteError: nothing can be drawn from NaN, and on a GPU the attempt would take the process down.
+    """
     logprobs = torch.log_softmax(logits.float() / temperature, dim=-1)
+    if bool(logprobs[:, 0].isnan().any()):  # A NaN or infinite logit makes its whole row NaN.
+        raise NonFiniteError("the policy's logits are not finite")
     token = torch.multinomial(logprobs.exp(), 1, generator=generator)
     return token.squeeze(-1), logprobs.gather(-1, token).squeeze(-1)

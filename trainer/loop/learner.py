@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -13,7 +12,7 @@ from trainer.algorithms import ESTIMATORS, RatioBatch
 from trainer.algorithms.advantages import group_normalised
 from trainer.algorithms.ratios import masked_sum, trajectory_log_ratios
 from trainer.config import TrainerConfig
-from trainer.engines.precision import autocast
+from trainer.loop.logprobs import has_linear_head, recompute_activations, response_logprobs
 from trainer.loop.rollouts import Rollouts
 from trainer.models import Policy
 
@@ -35,8 +34,12 @@ class Learner:
     """Owns the learner's weights, the optimizer and the previous gradient."""
 
     def __init__(self, policy: Policy, config: TrainerConfig) -> None:
+        """Raises ConfigError when the model cannot recompute activations and the config asks for it."""
         self.policy = policy
         self.config = config
+        has_linear_head(policy.model)  # said at the start, not at the first large batch
+        if config.gradient_checkpointing:
+            recompute_activations(policy.model)
         self.parameters = [p for p in policy.model.parameters() if p.requires_grad]
         opt = config.optimizer
         self.optimizer = torch.optim.AdamW(
@@ -103,22 +106,4 @@ class Learner:
         self.optimizer.step()
 
 
-def response_logprobs(model: Any, rollouts: Rollouts, config: TrainerConfig) -> Tensor:
-    """Logprobs of the response tokens under `model` and the sampling temperature. [N, T] float32, with gradient."""
-    ids = torch.cat([rollouts.prompt, rollouts.response], dim=-1)
-    length = rollouts.response.shape[1]
-    mask = positions = None
-    if not bool(rollouts.prompt_mask.all()):
-        # Responses are padded on the right, where a causal model never looks back from; only prompts need a mask.
-        mask = torch.cat([rollouts.prompt_mask, torch.ones_like(rollouts.mask)], dim=-1).long()
-        positions = (mask.cumsum(dim=-1) - 1).clamp(min=0)
-    with autocast(ids.device.type, config.dtype):
-        logits = model(
-            input_ids=ids[:, :-1],
-            attention_mask=None if mask is None else mask[:, :-1],
-            position_ids=None if positions is None else positions[:, :-1],
-            use_cache=False,
-            logits_to_keep=length,
-        ).logits
-    logprobs = torch.log_softmax(logits.float() / config.temperature, dim=-1)
-    return logprobs.gather(-1, rollouts.response.unsqueeze(-1)).squeeze(-1)
+__all__ = ["Learner", "Step", "response_logprobs"]

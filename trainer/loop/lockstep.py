@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from trainer.engines import make_engine
+from trainer.errors import NonFiniteError
 from trainer.loop.sampling import draw_rollouts
 from trainer.loop.session import FINISHED, Session
 
@@ -17,15 +18,18 @@ def lockstep(session: Session) -> tuple[int, str]:
             session.checkpoint_when_due(update)
             with session.recorder.clock.phase("synchronize"):
                 engine.update_weights(session.weights, update)
-            cycle = draw_rollouts(
-                engine,
-                session.task,
-                session.policy,
-                config,
-                first=update,
-                updates=min(config.sync_interval, config.updates - update),
-                clock=session.recorder.clock,
-            )
+            try:
+                cycle = draw_rollouts(
+                    engine,
+                    session.task,
+                    session.policy,
+                    config,
+                    first=update,
+                    updates=min(config.sync_interval, config.updates - update),
+                    clock=session.recorder.clock,
+                )
+            except NonFiniteError:
+                return update + 1, session.undrawable(update)
             for start in range(0, len(cycle), session.batch_size):
                 ended = session.update(update, cycle.rows(start, start + session.batch_size))
                 update += 1

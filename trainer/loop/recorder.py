@@ -51,12 +51,16 @@ class Recorder:
         self, row: MetricsRow, rollouts: Rollouts, log_ratios: torch.Tensor, *, group_size: int
     ) -> None:
         """Write one update."""
+        self.write(row)
+        if self._record_ratios:
+            self._shard.append(_compact(row["update"], rollouts, log_ratios, group_size))
+
+    def write(self, row: MetricsRow) -> None:
+        """Write the row of an update and its seconds."""
         self.rows.append(row)
         self.metrics.write(row)
         self._sinks.log(row)
         self.timings.write({"update": row["update"], **self.clock.take()})
-        if self._record_ratios:
-            self._shard.append(_compact(row["update"], rollouts, log_ratios, group_size))
 
     def flush(self) -> tuple[int, int]:
         """Write the pending shard and force the lines to disk; returns the offsets of metrics and timings."""

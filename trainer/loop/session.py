@@ -11,14 +11,17 @@ import torch
 from torch import Tensor
 
 from trainer.checkpoint import Progress, load_checkpoint, save_checkpoint
-from trainer.config import RunConfig, learning_rate_at
+from trainer.config import RunConfig, cumulative_learning_rate, learning_rate_at
+from trainer.errors import ConfigError, NonFiniteError
 from trainer.loop.evaluation import HeldOut
 from trainer.loop.learner import Learner
 from trainer.loop.recorder import Recorder
 from trainer.loop.rollouts import Rollouts, Weights
 from trainer.loop.rows import metrics_row
+from trainer.machine import free_memory
 from trainer.metrics import FATAL, MetricsRow
 from trainer.models import load_policy
+from trainer.models.memory import check_memory
 from trainer.tasks import load_task
 
 OnRow = Callable[[Sequence[MetricsRow]], bool]
@@ -57,6 +60,8 @@ class Session:
         torch.set_num_threads(config.cpu_threads)
         self.config, self.folder, self.device, self.on_row = config, folder, device, on_row
         self.task = load_task(config.task)
+        available, device_bytes = free_memory(device)
+        check_memory(config, available=available, device_bytes=device_bytes)
         self.policy = load_policy(config.model, device=device)
         self.learner = Learner(self.policy, config.trainer)
         self.held_out = HeldOut(self.policy, self.task, config)
@@ -89,9 +94,16 @@ class Session:
         """Score the policy that the run starts from; a resumed run has done so."""
         if self.start > 0:
             return
-        if self.config.evaluate:
-            self._held_out_before = self.held_out.evaluate()
-        reward, se = self.held_out.probe()
+        try:
+            if self.config.evaluate:
+                self._held_out_before = self.held_out.evaluate()
+            reward, se = self.held_out.probe()
+        except NonFiniteError as error:
+            dtype = self.config.trainer.dtype
+            raise ConfigError(
+                f"model.path = {self.config.model.path!r}: {error} before any training, in trainer.dtype = {dtype!r}; "
+                "use another checkpoint or precision"
+            ) from error
         self._initial = {"initial_reward": reward, "initial_se": se}
 
     def checkpoint_when_due(self, update: int) -> None:
@@ -123,15 +135,36 @@ class Session:
         )
         row.update(self._initial)
         self._initial = {}
-        finite = all(math.isfinite(row[name]) for name in FATAL)  # type: ignore[literal-required]
-        if finite and ((update + 1) % self.config.probe.every == 0 or update + 1 == self.config.updates):
+        if _finite(row) and (
+            (update + 1) % self.config.probe.every == 0 or update + 1 == self.config.updates
+        ):
             with self.recorder.clock.phase("probe"):
-                reward, se = self.held_out.probe()
+                reward, se = self._probe()
             row.update({"probe_version": update + 1, "probe_reward": reward, "probe_se": se})
         self.recorder.update_done(row, rollouts, step.log_ratios, group_size=trainer.group_size)
-        if not finite:
+        if not _finite(row):
             return NON_FINITE
         return STOPPED if self.on_row(self.recorder.rows) else None
+
+    def undrawable(self, update: int) -> str:
+        """Row of an update for which nothing could be sampled; returns how the run ends. Its reward is NaN."""
+        warmup, peak = self.config.trainer.warmup, self.config.learning_rate
+        row: MetricsRow = {
+            "update": update,
+            "version": update,
+            "learning_rate": learning_rate_at(update, peak=peak, warmup=warmup),
+            "cumulative_lr": cumulative_learning_rate(update + 1, peak=peak, warmup=warmup),
+            "reward_mean": math.nan,
+            "reward_se": math.nan,
+        }
+        self.recorder.write(row)
+        return NON_FINITE
+
+    def _probe(self) -> tuple[float, float]:
+        try:
+            return self.held_out.probe()
+        except NonFiniteError:
+            return math.nan, math.nan
 
     def finish(self, updates: int, ended: str) -> RunSummary:
         """Close the books after `updates` updates."""
@@ -155,3 +188,7 @@ class Session:
 
 def _mean(parts: Sequence[Tensor]) -> float | None:
     return float(torch.cat(list(parts)).mean()) if parts else None
+
+
+def _finite(row: MetricsRow) -> bool:
+    return all(math.isfinite(row.get(name, 0.0)) for name in FATAL)  # type: ignore[arg-type]

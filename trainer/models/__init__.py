@@ -1,16 +1,19 @@
-"""Policies: a Hugging Face causal language model with its tokenizer, from a folder or embedded in the package."""
+"""Policies: a Hugging Face causal language model with its tokenizer, from a folder, by name, or embedded here."""
 
 from __future__ import annotations
 
-import hashlib
+import inspect
+import warnings
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from trainer.config import EMBEDDED, ModelConfig
+from trainer.config import ModelConfig
 from trainer.errors import ConfigError, EnvironmentFailedError
+from trainer.models.folder import EMBEDDED_FOLDER, model_digest, model_folder, read_shape
 
-EMBEDDED_FOLDER = Path(__file__).parent / "embedded"
+UNUSED_SHARE = 0.01
+"""Share of the vocabulary without a token, above which it is no mere padding of the output head."""
 
 
 @dataclass
@@ -24,63 +27,38 @@ class Policy:
     pad: int
 
 
-def model_folder(config: ModelConfig) -> Path:
-    """Folder of the model; raises ConfigError naming `model.path` when it cannot be one."""
-    try:
-        folder = EMBEDDED_FOLDER if config.path == EMBEDDED else Path(config.path).expanduser()
-        found = folder.is_dir()
-    except (OSError, RuntimeError, ValueError):  # an unknown user, a name that is too long, a null byte
-        found = False
-    if not found:
-        raise ConfigError(
-            f"model.path = {config.path!r}: no such folder; give a Hugging Face model folder or {EMBEDDED!r}"
-        )
-    if not (folder / "config.json").is_file():
-        raise ConfigError(
-            f"model.path = {config.path!r}: {folder / 'config.json'} is missing; is it a model folder?"
-        )
-    if not any(
-        (folder / name).is_file() for name in ("tokenizer.json", "tokenizer_config.json", "tokenizer.model")
-    ):
-        raise ConfigError(
-            f"model.path = {config.path!r}: the folder has no tokenizer; save one there (tokenizer.json)"
-        )
-    if not list(folder.glob("*.safetensors")):
-        raise ConfigError(
-            f"model.path = {config.path!r}: no *.safetensors file; other weight formats are not read"
-        )
-    return folder
-
-
-def model_digest(config: ModelConfig) -> str:
-    """First 16 hexadecimal digits of a SHA-256 over the weights, the config and the tokenizer."""
-    summary = hashlib.sha256()
-    for path in sorted(model_folder(config).iterdir()):
-        if path.suffix in (".safetensors", ".json", ".model"):
-            summary.update(path.name.encode())
-            with path.open("rb") as file:
-                summary.update(hashlib.file_digest(file, "sha256").digest())
-    return summary.hexdigest()[:16]
-
-
 def load_policy(config: ModelConfig, *, device: str) -> Policy:
-    """Load model and tokenizer, nothing from the network. Raises ConfigError naming what is wrong."""
+    """Load model and tokenizer; code that a model folder may hold is never run.
+
+    Raises ConfigError naming what is wrong: an architecture that transformers does not have, weights that are
+    missing or not finite, a tokenizer without end token or with more tokens than the model.
+    """
     import torch
     from safetensors import SafetensorError
     from transformers import AutoModelForCausalLM, AutoTokenizer
     from transformers.utils import logging
 
     folder = model_folder(config)
+    name = f"model.path = {config.path!r}"
+    _refuse_foreign_code(folder, name)
     logging.disable_progress_bar()
     try:
-        tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
-        model: Any = AutoModelForCausalLM.from_pretrained(
-            folder, local_files_only=True, use_safetensors=True, dtype=torch.float32
+        tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
+        loaded: Any = AutoModelForCausalLM.from_pretrained(
+            folder,
+            local_files_only=True,
+            use_safetensors=True,
+            trust_remote_code=False,
+            dtype=torch.float32,
+            output_loading_info=True,
         )
-    except (OSError, ValueError, KeyError, RuntimeError, SafetensorError) as error:
-        raise ConfigError(f"model.path = {config.path!r} cannot be loaded: {error}") from error
-    if tokenizer.eos_token_id is None:
-        raise ConfigError(f"model.path = {config.path!r}: the tokenizer has no end token; set eos_token")
+    except (OSError, ValueError, KeyError, TypeError, RuntimeError, ImportError, SafetensorError) as error:
+        raise ConfigError(f"{name} cannot be loaded: {error}") from error
+    model, loading = loaded
+    if missing := sorted(loading["missing_keys"]):
+        raise ConfigError(f"{name}: the weights lack {', '.join(missing[:3])}; save the whole model anew")
+    _check_model(model, name)
+    _check_tokenizer(tokenizer, model, name)
     pad = tokenizer.pad_token_id
     return Policy(
         model.to(device), tokenizer, tokenizer.eos_token_id, tokenizer.eos_token_id if pad is None else pad
@@ -98,6 +76,48 @@ def save_policy(policy: Policy, folder: Path) -> None:
         raise EnvironmentFailedError(
             f"{folder}: the policy cannot be saved ({error}); is there space left?"
         ) from error
+
+
+def _refuse_foreign_code(folder: Path, name: str) -> None:
+    """A folder may name Python files of its own; where transformers has the architecture they are not needed."""
+    from transformers import CONFIG_MAPPING
+
+    shape = read_shape(folder)
+    kind = shape.get("model_type")
+    if "auto_map" in shape and kind not in CONFIG_MAPPING:
+        raise ConfigError(
+            f"{name}: model_type = {kind!r} needs Python code of its own (auto_map in config.json), which is never "
+            "run; choose an architecture that transformers has"
+        )
+
+
+def _check_model(model: Any, name: str) -> None:
+    broken = [key for key, weight in model.named_parameters() if not bool(weight.isfinite().all())]
+    if broken:
+        raise ConfigError(f"{name}: {broken[0]} holds NaN or infinite weights; use another checkpoint")
+    if "logits_to_keep" not in inspect.signature(model.forward).parameters:
+        raise ConfigError(
+            f"{name}: {type(model).__name__} is no plain causal language model (logits_to_keep)"
+        )
+
+
+def _check_tokenizer(tokenizer: Any, model: Any, name: str) -> None:
+    """Ids that only the model has may be sampled, by every engine alike, and decode to nothing."""
+    if tokenizer.eos_token_id is None:
+        raise ConfigError(f"{name}: the tokenizer has no end token; set eos_token in tokenizer_config.json")
+    vocabulary = int(model.get_input_embeddings().weight.shape[0])
+    known = max(tokenizer.get_vocab().values()) + 1
+    if known > vocabulary:
+        raise ConfigError(
+            f"{name}: the tokenizer has {known} tokens, the model {vocabulary}: take the tokenizer that the model "
+            "was trained with, or resize the model (model.resize_token_embeddings) and save it"
+        )
+    if known < (1 - UNUSED_SHARE) * vocabulary:
+        warnings.warn(
+            f"{name}: {vocabulary - known} of {vocabulary} ids of the model have no token; they may be sampled and "
+            "then decode to empty text",
+            stacklevel=3,
+        )
 
 
 __all__ = ["EMBEDDED_FOLDER", "Policy", "load_policy", "model_digest", "model_folder", "save_policy"]

@@ -1,0 +1,282 @@
+"""How much memory a run needs, from its configuration and the headers of its weights. Importing this needs no torch.
+
+Every number is a count of tensors times their size; what had to be assumed says so. All in bytes.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from trainer.config import RunConfig
+from trainer.errors import ConfigError
+from trainer.models.folder import model_folder, read_shape, weight_files
+
+GIB = 2**30
+LOGIT_BYTES = GIB // 4
+"""Float32 logits that the learner makes at a time, see `trainer.loop.logprobs`."""
+CACHE_BYTES = 4 * GIB
+"""Key-value cache that the engine `hf` fills at a time; a longer batch of prompts is sampled in parts."""
+SEQUENCES_AT_ONCE = 1024
+"""Trajectories that one cache holds: beyond about a thousand the cost per token no longer falls on a CPU."""
+LONGEST_HEADER = 100_000_000
+"""The limit of the safetensors format."""
+PROCESS_BYTES = 450 * 2**20
+"""A process with torch and transformers loaded. Measured on a CPU; a CUDA context is about as large (assumed)."""
+VLLM_BYTES = 2 * GIB
+"""A vLLM engine on a CPU beside its weights and cache. Measured with vLLM 0.32."""
+USUAL_PROMPT = 256
+"""Prompt tokens where `trainer.prompt_limit` does not say, or as many as the response. Assumed."""
+LOGIT_COPIES = 4
+"""Logits, tempered, their log-softmax and its gradient, float32."""
+CHUNK_COPIES = 3
+"""Of a chunk: logits, a temporary of the same size, and the product that is added to the head's gradient."""
+NOT_LINEAR = ("final_logit_softcapping", "logits_scaling", "logit_scale", "lm_head_multiplier")
+"""Keys of config.json that change logits after the output head: all logits are then made at once."""
+
+
+@dataclass(frozen=True)
+class Shape:
+    """What of a model's config.json decides its memory; missing keys count as a Llama-like model's."""
+
+    layers: int
+    hidden: int
+    intermediate: int
+    queries: int
+    """Query heads times their size."""
+    keys: int
+    """Key-value heads times their size."""
+    vocabulary: int
+    positions: int
+    linear_head: bool
+
+    @property
+    def layer_elements(self) -> int:
+        """Elements per token that one layer keeps for its backward pass, counted for a Llama-like layer.
+
+        6 hidden (two norms), 9 of the queries' width (projection, norm, rotation, widened keys and values, output),
+        7 of the keys' width, 4 intermediate (gate, its activation, up, product). Attention maps are not kept.
+        """
+        return 6 * self.hidden + 9 * self.queries + 7 * self.keys + 4 * self.intermediate
+
+
+@dataclass(frozen=True)
+class MemoryEstimate:
+    """Bytes by what they are for."""
+
+    always: dict[str, int]
+    learning: dict[str, int]
+    sampling: dict[str, int]
+    """Learning and sampling take turns on a device, so only the larger one counts."""
+
+    @property
+    def total(self) -> int:
+        """Peak of the run."""
+        return sum(self.always.values()) + max(sum(self.learning.values()), sum(self.sampling.values()))
+
+    @property
+    def largest(self) -> list[tuple[str, int]]:
+        """The terms of the peak, largest first."""
+        learns = sum(self.learning.values()) >= sum(self.sampling.values())
+        terms = {**self.always, **(self.learning if learns else self.sampling)}
+        return sorted(terms.items(), key=lambda term: -term[1])
+
+
+def estimate_memory(config: RunConfig, *, device_bytes: int | None = None) -> MemoryEstimate:
+    """Peak memory of one run, every response at its limit. `device_bytes`: memory of its GPU, None on a CPU.
+
+    Raises ConfigError when the model's files cannot be read.
+    """
+    folder = model_folder(config.model)
+    shape, parameters = model_shape(folder), count_parameters(folder)
+    return MemoryEstimate(
+        always=_always(config, parameters, device_bytes),
+        learning=_learning(config, shape, parameters, device_bytes),
+        sampling=_sampling(config, shape, device_bytes),
+    )
+
+
+def check_memory(
+    config: RunConfig, *, available: int | None, device_bytes: int | None = None, at_a_time: int = 1
+) -> None:
+    """Raises ConfigError, with the estimate and what to lower, when `at_a_time` such runs do not fit into `available`.
+
+    None for `available` means that the machine does not tell: nothing is checked.
+    """
+    if available is None:
+        return
+    estimate = estimate_memory(config, device_bytes=device_bytes)
+    if estimate.total * at_a_time <= available:
+        return
+    terms = ", ".join(f"{name} {_gib(size)}" for name, size in estimate.largest[:3])
+    times = f" each, {at_a_time} at a time," if at_a_time > 1 else ""
+    raise ConfigError(
+        f"memory: a run needs about {_gib(estimate.total)}{times} ({terms}), and {_gib(available)} are free; "
+        f"{_remedies(config, at_a_time)}"
+    )
+
+
+def count_parameters(folder: Path) -> int:
+    """Parameters in the safetensors files of `folder`, from their headers; a tied output head counts once."""
+    sizes: dict[str, int] = {}
+    for path in weight_files(folder):
+        try:
+            with path.open("rb") as file:
+                header = json.loads(file.read(min(int.from_bytes(file.read(8), "little"), LONGEST_HEADER)))
+            sizes |= {
+                name: math.prod(entry["shape"]) for name, entry in header.items() if name != "__metadata__"
+            }
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise ConfigError(
+                f"model.path: {path} is no safetensors file ({error}); save the model anew"
+            ) from error
+    if read_shape(folder).get("tie_word_embeddings"):
+        sizes.pop("lm_head.weight", None)
+    return sum(sizes.values())
+
+
+def model_shape(folder: Path) -> Shape:
+    """Shape of the model in `folder`. Raises ConfigError when config.json holds no numbers."""
+    try:
+        return shape_of(read_shape(folder))
+    except (TypeError, ValueError) as error:
+        raise ConfigError(
+            f"model.path: {folder / 'config.json'} holds no sizes ({error}); save the model anew"
+        ) from error
+
+
+def shape_of(content: Mapping[str, Any]) -> Shape:
+    """Shape from the content of a config.json."""
+    hidden = _number(content, "hidden_size", "n_embd")
+    heads = _number(content, "num_attention_heads", "n_head", otherwise=1)
+    size = _number(content, "head_dim", otherwise=hidden // max(1, heads))
+    return Shape(
+        layers=_number(content, "num_hidden_layers", "n_layer"),
+        hidden=hidden,
+        intermediate=_number(content, "intermediate_size", "n_inner", otherwise=4 * hidden),
+        queries=heads * size,
+        keys=_number(content, "num_key_value_heads", otherwise=heads) * size,
+        vocabulary=_number(content, "vocab_size"),
+        positions=_number(content, "max_position_embeddings", "n_positions", otherwise=2**20),
+        linear_head=not any(content.get(key) for key in NOT_LINEAR),
+    )
+
+
+def sequences_at_once(shape: Shape, tokens: int, dtype: str) -> int:
+    """Trajectories of `tokens` tokens whose key-value cache fits into `CACHE_BYTES`, at least 1."""
+    per_token = 2 * shape.layers * shape.keys * _width(dtype)
+    return max(1, min(SEQUENCES_AT_ONCE, CACHE_BYTES // max(1, per_token * tokens)))
+
+
+def _always(config: RunConfig, parameters: int, device_bytes: int | None) -> dict[str, int]:
+    """float32: weights, Adam's two moments and the previous gradient live from one update to the next."""
+    terms = {
+        "process": PROCESS_BYTES,
+        "weights": 4 * parameters,
+        "Adam's moments": 8 * parameters,
+        "previous gradient": 4 * parameters,
+    }
+    if config.engine == "hf":
+        terms["behaviour weights"] = 4 * parameters
+    elif device_bytes is None:
+        terms["vLLM"] = VLLM_BYTES + config.vllm.cache_gib * GIB + _width(config.trainer.dtype) * parameters
+    elif not config.vllm.sleep:
+        terms["vLLM"] = int(config.vllm.memory_share * device_bytes)
+    return terms
+
+
+def _learning(config: RunConfig, shape: Shape, parameters: int, device_bytes: int | None) -> dict[str, int]:
+    """The backward pass of one micro-batch, or the end of the update, whichever is larger."""
+    trainer = config.trainer
+    groups = min(trainer.micro_batch_groups or trainer.prompts_per_update, trainer.prompts_per_update)
+    sequences = groups * trainer.group_size
+    length = trainer.response_limit + prompt_length(config, shape)
+    # In 16 bit norms still work in float32, hence 3 bytes on average.
+    layer = sequences * length * shape.layer_elements * (3 if trainer.dtype == "bfloat16" else 4)
+    states = sequences * length * shape.hidden * 4
+    kept = (
+        layer + shape.layers * states
+    )  # with checkpointing: the inputs of all layers, and one layer in full
+    activations = kept if trainer.gradient_checkpointing else shape.layers * layer
+    forward = {"activations": activations + 3 * states, "logits": _logits(config, shape, sequences)}
+    if trainer.dtype == "bfloat16":
+        forward["16-bit weights"] = 2 * parameters
+    # The gradient laid out flat beside its parts, then a temporary of the optimizer's of the same size.
+    step = {"optimizer's step": 4 * parameters}
+    if device_bytes is None:
+        # A checkpoint is copied twice while it is written: weights, moments and previous gradient.
+        step["checkpoint"] = 28 * parameters
+    larger = forward if sum(forward.values()) > sum(step.values()) else step
+    return {"gradient": 4 * parameters, **larger}
+
+
+def _sampling(config: RunConfig, shape: Shape, device_bytes: int | None) -> dict[str, int]:
+    if config.engine != "hf":
+        share = int(config.vllm.memory_share * device_bytes) if device_bytes and config.vllm.sleep else 0
+        return {"vLLM": share}
+    trainer = config.trainer
+    length = trainer.response_limit + prompt_length(config, shape)
+    wanted = max(
+        trainer.group_size * trainer.prompts_per_update * config.sync_interval,
+        config.probe.prompts,
+        config.task.held_out if config.evaluate else 0,
+    )
+    # Whole groups, so at least one; a growing cache is copied layer by layer.
+    at_once = max(trainer.group_size, min(wanted, sequences_at_once(shape, length, trainer.dtype)))
+    per_token = 2 * shape.keys * _width(trainer.dtype)
+    return {
+        "key-value cache": at_once * length * per_token * (shape.layers + 1),
+        "logits": at_once * shape.vocabulary * 4 * LOGIT_COPIES,
+    }
+
+
+def _logits(config: RunConfig, shape: Shape, sequences: int) -> int:
+    whole = sequences * config.trainer.response_limit * shape.vocabulary * 4
+    if whole <= LOGIT_BYTES or not shape.linear_head:
+        return whole * LOGIT_COPIES
+    # Beside the chunk: the head's gradient, and the head in 16 bit.
+    return LOGIT_BYTES * CHUNK_COPIES + shape.vocabulary * shape.hidden * 6
+
+
+def prompt_length(config: RunConfig, shape: Shape) -> int:
+    """Prompt tokens that are reckoned with, at most what the model's positions leave beside the response."""
+    trainer = config.trainer
+    wanted = trainer.prompt_limit or min(trainer.response_limit, USUAL_PROMPT)
+    return max(1, min(wanted, shape.positions - trainer.response_limit))
+
+
+def _remedies(config: RunConfig, at_a_time: int) -> str:
+    trainer = config.trainer
+    micro = trainer.micro_batch_groups or trainer.prompts_per_update
+    wishes = [
+        (at_a_time > 1, f"resources.workers (now {at_a_time})"),
+        (micro > 1, f"trainer.micro_batch_groups (now {micro})"),
+        (trainer.response_limit > 1, f"trainer.response_limit (now {trainer.response_limit})"),
+    ]
+    lower = [text for wanted, text in wishes if wanted]
+    switches = [
+        (not trainer.gradient_checkpointing, "trainer.gradient_checkpointing = true"),
+        (trainer.dtype == "float32", 'trainer.dtype = "bfloat16"'),
+    ]
+    choose = [text for wanted, text in switches if wanted]
+    return "; ".join(
+        [f"lower {', '.join(lower)}"] * bool(lower)
+        + [f"set {', '.join(choose)}"] * bool(choose)
+        + ["or take a smaller model"]
+    )
+
+
+def _number(content: Mapping[str, Any], *names: str, otherwise: int = 0) -> int:
+    return next((int(content[name]) for name in names if content.get(name) is not None), otherwise)
+
+
+def _width(dtype: str) -> int:
+    return 2 if dtype == "bfloat16" else 4
+
+
+def _gib(size: int) -> str:
+    return f"{size / GIB:.3g} GiB"
