@@ -4,16 +4,27 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from calibrator.cli.source import TEMPLATE
+from calibrator.cli.source import PRESETS, TEMPLATE
 from calibrator.errors import StudyConfigError
 from reports.numbers import visible
 from trainer.files import disk_errors, write_atomically
 
 
-def write_template(path: Path, *, force: bool) -> None:
-    """Write the commented study file. Raises StudyConfigError when `path` exists and `force` is not given."""
+def presets() -> dict[str, Path]:
+    """Study files that ship with the package, by name."""
+    return {path.stem: path for path in sorted(PRESETS.glob("*.toml"))}
+
+
+def write_template(path: Path, *, force: bool, preset: str | None = None) -> None:
+    """Write the commented study file, or that of a preset.
+
+    Raises StudyConfigError when there is no such preset, or `path` exists and `force` is not given.
+    """
+    source = TEMPLATE if preset is None else presets().get(preset)
+    if source is None:
+        raise StudyConfigError(f"--preset {preset}: no such preset; take one of {', '.join(presets())}")
     if path.exists() and not force:
         raise StudyConfigError(f"{path} exists; choose another name, or --force to overwrite it")
     with disk_errors(path):
-        write_atomically(path, TEMPLATE.read_text(encoding="utf-8"))
+        write_atomically(path, source.read_text(encoding="utf-8"))
     print(f"wrote {visible(str(path))}; next: calibrate plan {visible(str(path))}")

@@ -36,11 +36,17 @@ Folder = Annotated[
 def init(
     path: Annotated[Path, typer.Argument(help="File to write.")] = Path("study.toml"),
     force: Annotated[bool, typer.Option("--force", help="Overwrite the file if it exists.")] = False,
+    preset: Annotated[
+        str | None,
+        typer.Option(
+            "--preset", help="A study of this model, for example qwen3-0.6b.", show_default=False
+        ),
+    ] = None,
 ) -> None:
     """Write a commented study.toml to start from."""
     from calibrator.cli.init import write_template
 
-    write_template(path, force=force)
+    write_template(path, force=force, preset=preset)
 
 
 @app.command()

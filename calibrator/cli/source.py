@@ -12,6 +12,7 @@ from calibrator.study.config import StudyConfig, load_study_config, parse_config
 STUDY_FILES = Path(calibrator.study.__file__).parent
 EMBEDDED_STUDY = STUDY_FILES / "embedded.toml"
 TEMPLATE = STUDY_FILES / "template.toml"
+PRESETS = STUDY_FILES / "presets"
 
 
 @dataclass(frozen=True)

@@ -20,6 +20,7 @@ from trainer.config import (
     RunConfig,
     TaskConfig,
     TrainerConfig,
+    VllmConfig,
     digest,
 )
 from trainer.names import EstimatorName
@@ -96,6 +97,7 @@ class StudyConfig(Config):
     task: TaskConfig = TaskConfig()
     trainer: TrainerConfig = TrainerConfig()
     probe: ProbeConfig = ProbeConfig()
+    vllm: VllmConfig = VllmConfig()
     sweep: SweepConfig = SweepConfig()
     advice: AdviceConfig = AdviceConfig()
     resources: ResourcesConfig = ResourcesConfig()
@@ -156,6 +158,7 @@ class StudyConfig(Config):
             probe=self.probe,
             engine=self.resources.engine,
             log=self.log,
+            vllm=self.vllm,
             sync_interval=sync_interval,
             learning_rate=learning_rate,
             updates=updates,

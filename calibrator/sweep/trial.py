@@ -26,6 +26,7 @@ from trainer.loop.session import STOPPED, RunSummary
 from trainer.loop.train import train
 from trainer.metrics import MetricsRow
 from trainer.processes import die_with_parent
+from trainer.models.memory import memory_errors
 from trainer.tasks import load_task
 
 FAILED = 3
@@ -60,7 +61,8 @@ def execute(
         at_probe = "probe_version" in rows[-1]
         return stop_when_certain and at_probe and judge_so_far(curve_from_rows(rows), settings) is not None
 
-    summary = train(config, folder, on_row=on_row, policy_folder=folder / "policy" if keep_policy else None)
+    with memory_errors(config):
+        summary = train(config, folder, on_row=on_row, policy_folder=folder / "policy" if keep_policy else None)
     ended = "stopped" if summary.ended == STOPPED else "finished"
     verdict = judge(read_metrics(folder / METRICS), settings.model_copy(update={"ended": ended}))
     with disk_errors(folder):
@@ -83,12 +85,7 @@ def trial_process(folder: str) -> None:
         execute(RunConfig.model_validate_json((path / CONFIG).read_bytes()), path)
     except (TrainerError, CalibratorError) as error:
         _leave_error(path, error, environment=isinstance(error, EnvironmentFailedError))
-    except (MemoryError, OSError) as error:
-        _leave_error(path, error, environment=True)
-    except RuntimeError as error:
-        # torch reports a full GPU or host memory as a RuntimeError; anything else is a bug and shows its traceback.
-        if "out of memory" not in str(error).lower() and "not enough memory" not in str(error).lower():
-            raise
+    except OSError as error:
         _leave_error(path, error, environment=True)
 
 

@@ -135,7 +135,7 @@ def _fetch(config: ModelConfig) -> Path:
         raise ConfigError(f"{name}: the hub knows no model.revision = {config.revision!r}") from error
     except errors.RepositoryNotFoundError as error:
         raise ConfigError(f"{name}: the hub knows no such model, or not for you; check the name") from error
-    except (errors.HfHubHTTPError, OSError) as error:
+    except Exception as error:  # The client lets errors of its HTTP library through, whichever it is.
         raise EnvironmentFailedError(
             f"{name} could not be fetched from the hub ({type(error).__name__}): is there a network, HF_HUB_OFFLINE "
             "unset, and space on the disk? Or give a model folder"

@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from trainer.config import RunConfig
-from trainer.errors import ConfigError
+from trainer.errors import ConfigError, EnvironmentFailedError
 from trainer.models.folder import model_folder, read_shape, weight_files
 
 GIB = 2**30
@@ -35,6 +36,8 @@ LOGIT_COPIES = 4
 """Logits, tempered, their log-softmax and its gradient, float32."""
 CHUNK_COPIES = 3
 """Of a chunk: logits, a temporary of the same size, and the product that is added to the head's gradient."""
+OUT_OF_MEMORY = ("out of memory", "not enough memory", "can't allocate memory", "bad_alloc")
+"""How torch says it."""
 NOT_LINEAR = ("final_logit_softcapping", "logits_scaling", "logit_scale", "lm_head_multiplier")
 """Keys of config.json that change logits after the output head: all logits are then made at once."""
 
@@ -87,12 +90,18 @@ class MemoryEstimate:
 
 
 def estimate_memory(config: RunConfig, *, device_bytes: int | None = None) -> MemoryEstimate:
-    """Peak memory of one run, every response at its limit. `device_bytes`: memory of its GPU, None on a CPU.
+    """Peak memory of one run of the model in its folder, see `reckon`.
 
     Raises ConfigError when the model's files cannot be read.
     """
     folder = model_folder(config.model)
-    shape, parameters = model_shape(folder), count_parameters(folder)
+    return reckon(config, model_shape(folder), count_parameters(folder), device_bytes=device_bytes)
+
+
+def reckon(
+    config: RunConfig, shape: Shape, parameters: int, *, device_bytes: int | None = None
+) -> MemoryEstimate:
+    """Peak memory of one run, every response at its limit. `device_bytes`: memory of its GPU, None on a CPU."""
     return MemoryEstimate(
         always=_always(config, parameters, device_bytes),
         learning=_learning(config, shape, parameters, device_bytes),
@@ -118,6 +127,22 @@ def check_memory(
         f"memory: a run needs about {_gib(estimate.total)}{times} ({terms}), and {_gib(available)} are free; "
         f"{_remedies(config, at_a_time)}"
     )
+
+
+@contextmanager
+def memory_errors(config: RunConfig) -> Iterator[None]:
+    """Turn running out of memory into an EnvironmentFailedError that says what to lower."""
+    try:
+        yield
+    except (MemoryError, RuntimeError) as error:
+        # torch reports a full GPU or host memory as a RuntimeError; any other one is a bug.
+        text = str(error).strip() or type(error).__name__
+        if not isinstance(error, MemoryError) and not any(sign in text.lower() for sign in OUT_OF_MEMORY):
+            raise
+        raise EnvironmentFailedError(
+            f"out of memory ({text.splitlines()[0]}): lower resources.workers and run the same command again, it "
+            f"continues; or, in another folder, {_remedies(config, 1)}"
+        ) from error
 
 
 def count_parameters(folder: Path) -> int:
