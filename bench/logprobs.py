@@ -110,14 +110,18 @@ def main() -> None:
         print(json.dumps(medians))
         return
     logits = options.sequences * options.tokens * options.vocabulary * 4 / GIB
-    print(f"{options.sequences} x {options.tokens} tokens, {options.vocabulary} words: {logits:.2f} GiB of logits")
+    print(
+        f"{options.sequences} x {options.tokens} tokens, {options.vocabulary} words: {logits:.2f} GiB of logits"
+    )
     for way, found in medians.items():
         print(
             f"  {way:<7} {found['gib']:6.2f} GiB  {found['seconds']:7.2f} s  mean logprob {found['logprob']:.6f}  "
             f"gradient norm {found['gradient']:.6e}"
         )
     whole, chunks = (medians[way] for way in WAYS)
-    print(f"  memory {whole['gib'] / chunks['gib']:.1f} times less, time x{chunks['seconds'] / whole['seconds']:.2f}")
+    print(
+        f"  memory {whole['gib'] / chunks['gib']:.1f} times less, time x{chunks['seconds'] / whole['seconds']:.2f}"
+    )
 
 
 if __name__ == "__main__":

@@ -38,9 +38,7 @@ def init(
     force: Annotated[bool, typer.Option("--force", help="Overwrite the file if it exists.")] = False,
     preset: Annotated[
         str | None,
-        typer.Option(
-            "--preset", help="A study of this model, for example qwen3-0.6b.", show_default=False
-        ),
+        typer.Option("--preset", help="A study of this model, for example qwen3-0.6b.", show_default=False),
     ] = None,
 ) -> None:
     """Write a commented study.toml to start from."""

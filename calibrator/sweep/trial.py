@@ -62,7 +62,9 @@ def execute(
         return stop_when_certain and at_probe and judge_so_far(curve_from_rows(rows), settings) is not None
 
     with memory_errors(config):
-        summary = train(config, folder, on_row=on_row, policy_folder=folder / "policy" if keep_policy else None)
+        summary = train(
+            config, folder, on_row=on_row, policy_folder=folder / "policy" if keep_policy else None
+        )
     ended = "stopped" if summary.ended == STOPPED else "finished"
     verdict = judge(read_metrics(folder / METRICS), settings.model_copy(update={"ended": ended}))
     with disk_errors(folder):

@@ -34,8 +34,8 @@ USUAL_PROMPT = 256
 """Prompt tokens where `trainer.prompt_limit` does not say, or as many as the response. Assumed."""
 LOGIT_COPIES = 4
 """Logits, tempered, their log-softmax and its gradient, float32."""
-CHUNK_COPIES = 3
-"""Of a chunk: logits, a temporary of the same size, and the product that is added to the head's gradient."""
+CHUNK_COPIES = 4
+"""Of a chunk: logits, temporaries of the same size, and what the allocator does not give back. Assumed."""
 OUT_OF_MEMORY = ("out of memory", "not enough memory", "can't allocate memory", "bad_alloc")
 """How torch says it."""
 NOT_LINEAR = ("final_logit_softcapping", "logits_scaling", "logit_scale", "lm_head_multiplier")

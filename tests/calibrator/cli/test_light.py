@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from calibrator.study.config import StudyConfig, parse_config
+from calibrator.study.config import StudyConfig, load_study_config, parse_config
 from calibrator.study.store import prepare
 from trainer.models import EMBEDDED_FOLDER
 
@@ -68,6 +68,36 @@ def test_init_writes_a_file_that_plan_reads_and_never_overwrites(tmp_path: Path)
     assert again.returncode == 2
     assert "--force" in again.stderr
     assert run("init", "--force", cwd=tmp_path).returncode == 0
+
+
+def test_init_writes_a_preset_and_names_them_all_when_there_is_no_such(tmp_path: Path) -> None:
+    assert run("init", "--preset", "qwen3-0.6b", cwd=tmp_path).returncode == 0
+    assert load_study_config(tmp_path / "study.toml").model.path == "Qwen/Qwen3-0.6B"
+    other = run("init", "other.toml", "--preset", "gpt-9", cwd=tmp_path)
+    assert other.returncode == 2
+    assert "qwen3-0.6b" in other.stderr
+    assert "llama-3.2-3b" in other.stderr
+    assert not (tmp_path / "other.toml").exists()
+
+
+@pytest.mark.parametrize("command", ["plan", "run"])
+def test_a_study_that_does_not_fit_is_refused_with_an_estimate(tmp_path: Path, command: str) -> None:
+    (tmp_path / "study.toml").write_text(
+        "[trainer]\ngroup_size = 65536\n[resources]\ngpus_per_trial = 0\nworkers = 9"
+    )
+    answer = run(command, "study.toml", cwd=tmp_path)
+    assert answer.returncode == 2
+    assert "9 at a time" in answer.stderr
+    assert "trainer.micro_batch_groups" in answer.stderr
+    assert len(answer.stderr.strip().splitlines()) == 1
+    assert [path.name for path in tmp_path.iterdir()] == ["study.toml"]
+
+
+def test_a_name_that_is_not_in_the_cache_says_how_to_get_it(tmp_path: Path) -> None:
+    (tmp_path / "study.toml").write_text("[model]\npath = 'some/model-that-nobody-has'")
+    answer = run("plan", "study.toml", cwd=tmp_path)
+    assert answer.returncode == 2
+    assert "model.download = true" in answer.stderr
 
 
 def test_plan_launches_nothing(tmp_path: Path) -> None:

@@ -5,12 +5,18 @@ from pathlib import Path
 
 import pytest
 
-from calibrator.cli.source import EMBEDDED_STUDY, TEMPLATE
+import trainer
+from calibrator.cli.source import EMBEDDED_STUDY, PRESETS, TEMPLATE
 from calibrator.errors import StudyConfigError
 from calibrator.study.config import StudyConfig, load_study_config, parse_config
+from trainer.config import RunConfig
+
+TRAINER_PRESETS = Path(trainer.__file__).parent / "presets"
 
 
-@pytest.mark.parametrize("path", [EMBEDDED_STUDY, TEMPLATE])
+@pytest.mark.parametrize(
+    "path", [EMBEDDED_STUDY, TEMPLATE, *sorted(PRESETS.glob("*.toml"))], ids=lambda p: p.stem
+)
 def test_shipped_studies_parse(path: Path) -> None:
     load_study_config(path)
 
@@ -24,7 +30,12 @@ def test_every_commented_default_of_the_template_is_the_default() -> None:
         is_setting = line.startswith("# ") and (body.startswith("[") or " = " in body.split("#")[0])
         lines.append(body if is_setting and not body.startswith("calibrate") else line)
     opened = tomllib.loads("\n".join(lines))
-    for section, key in (("sweep", "max_updates"), ("sweep", "longest"), ("trainer", "micro_batch_groups")):
+    for section, key in (
+        ("model", "revision"),
+        ("sweep", "max_updates"),
+        ("sweep", "longest"),
+        ("trainer", "micro_batch_groups"),
+    ):
         del opened[section][key]
     for key in ("workers", "gpus_per_trial"):
         del opened["resources"][key]
@@ -74,3 +85,13 @@ def test_advice_budget_and_resources_are_no_part_of_the_setting() -> None:
     assert changed.setting_digest() == base.setting_digest()
     other = parse_config(StudyConfig, {"trainer": {"epsilon": 0.3}}, source="test")
     assert other.setting_digest() != base.setting_digest()
+
+
+def test_study_and_trainer_presets_agree() -> None:
+    names = {path.stem for path in PRESETS.glob("*.toml")}
+    assert names == {path.stem for path in TRAINER_PRESETS.glob("*.toml")}
+    for name in names:
+        study = load_study_config(PRESETS / f"{name}.toml")
+        run = RunConfig.model_validate(tomllib.loads((TRAINER_PRESETS / f"{name}.toml").read_text()))
+        assert (study.model, study.task, study.trainer) == (run.model, run.task, run.trainer)
+        assert (study.vllm, study.probe, study.resources.engine) == (run.vllm, run.probe, run.engine)

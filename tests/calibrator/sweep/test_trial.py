@@ -5,12 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+import torch
 
 from calibrator.study.results import CONFIG
+from calibrator.sweep import trial
 from calibrator.sweep.trial import claim, execute
 from calibrator.verdicts.types import Verdict
 from trainer.config import LogConfig, ProbeConfig, RunConfig, TaskConfig, TrainerConfig
-from trainer.errors import ConfigError
+from trainer.errors import ConfigError, EnvironmentFailedError
 
 RUN = RunConfig(
     trainer=TrainerConfig(group_size=8, prompts_per_update=4, warmup=4),
@@ -58,3 +60,18 @@ def test_logging_may_change_while_a_run_is_under_way(tmp_path: Path) -> None:
     assert RunConfig.model_validate_json((tmp_path / CONFIG).read_bytes()) == louder
     with pytest.raises(ConfigError, match="another run"):
         claim(tmp_path, RUN.model_copy(update={"seed": 99}))
+
+
+def test_a_trial_that_runs_out_of_memory_says_what_to_lower(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """torch really asks for more than any address space holds."""
+
+    def greedy(*arguments: object, **options: object) -> None:
+        torch.empty(2**60)
+
+    monkeypatch.setattr(trial, "train", greedy)
+    with pytest.raises(
+        EnvironmentFailedError, match=r"out of memory .*resources\.workers.*micro_batch_groups"
+    ):
+        execute(RUN, tmp_path)

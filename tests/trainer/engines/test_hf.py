@@ -8,6 +8,7 @@ import torch
 
 from trainer.config import ModelConfig, TrainerConfig
 from trainer.engines.hf import HfEngine, sample_token
+from trainer.errors import NonFiniteError
 from trainer.loop.learner import response_logprobs
 from trainer.models import Policy, load_policy
 from trainer.tasks import RunningSum
@@ -121,3 +122,18 @@ def test_sampled_frequencies_follow_the_tempered_distribution() -> None:
     # Three standard errors of a share from 200 000 draws.
     assert torch.allclose(found, wanted, atol=3 * 0.5 / 200_000**0.5)
     assert torch.allclose(logprob, wanted.log()[token], atol=1e-6)
+
+
+@pytest.mark.parametrize("broken", [float("nan"), float("inf")])
+def test_logits_that_are_not_finite_are_said(broken: float) -> None:
+    logits = torch.zeros(3, 5)
+    logits[1, 4] = broken
+    with pytest.raises(NonFiniteError, match="not finite"):
+        sample_token(logits, 1.0, torch.Generator())
+
+
+def test_a_token_may_be_ruled_out() -> None:
+    logits = torch.tensor([[-torch.inf, 0.0, 0.0]]).expand(100, 3)
+    token, logprob = sample_token(logits, 1.0, torch.Generator().manual_seed(0))
+    assert int(token.min()) == 1
+    assert bool(logprob.isfinite().all())

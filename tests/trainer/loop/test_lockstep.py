@@ -156,6 +156,61 @@ def test_non_finite_gradient_ends_the_run_at_its_update(
     assert rows(tmp_path)[-1]["grad_norm"] is None
 
 
+def broken_after(update: int) -> Callable[..., Any]:
+    """The learner's update, which leaves finite weights that give no finite logits after `update`."""
+    original = session.Learner.update
+
+    def poisoned(self: Any, rollouts: Any, learning_rate: float) -> Any:
+        step = original(self, rollouts, learning_rate)
+        if self.optimizer.state[self.parameters[0]]["step"] == update + 1:
+            with torch.no_grad():
+                self.policy.model.lm_head.weight.fill_(1e38)
+        return step
+
+    return poisoned
+
+
+@pytest.mark.parametrize(
+    ("update", "field"),
+    [(3, "probe_reward"), (7, "probe_reward"), (1, "reward_mean")],
+)
+def test_a_policy_that_cannot_be_sampled_any_more_has_diverged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, update: int, field: str
+) -> None:
+    """Noticed by the probe after the update, or, where none is due, by the next cycle."""
+    monkeypatch.setattr(session.Learner, "update", broken_after(update))
+    summary = train(config(sync_interval=2, evaluate=True), tmp_path)
+    assert summary.ended == "non_finite"
+    assert field in rows(tmp_path)[-1]["non_finite"]
+    assert summary.updates == len(rows(tmp_path)) == (update + 1 if field == "probe_reward" else update + 2)
+    assert read_metrics(tmp_path / "metrics.jsonl").non_finite_update == summary.updates - 1
+
+
+def test_a_policy_that_never_could_be_sampled_is_an_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    original = session.load_policy
+
+    def broken(*arguments: Any, **options: Any) -> Any:
+        policy = original(*arguments, **options)
+        with torch.no_grad():
+            policy.model.lm_head.weight.fill_(1e38)
+        return policy
+
+    monkeypatch.setattr(session, "load_policy", broken)
+    with pytest.raises(ConfigError, match="not finite before any training"):
+        train(config(), tmp_path)
+
+
+def test_a_run_that_does_not_fit_is_refused_before_anything_is_loaded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(session, "free_memory", lambda device: (2**20, None))
+    monkeypatch.setattr(session, "load_policy", None)
+    with pytest.raises(ConfigError, match="memory: a run needs about"):
+        train(config(), tmp_path)
+
+
 def test_checkpoint_of_another_config_is_refused(tmp_path: Path) -> None:
     with pytest.raises(KilledError):
         train(config(), tmp_path, on_row=killed_after(6))

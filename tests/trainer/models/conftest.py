@@ -30,7 +30,9 @@ MakeModel = Callable[..., Path]
 def make_model() -> MakeModel:
     """Save a small Qwen3 with random weights and the embedded policy's tokenizer in a folder."""
 
-    def make(folder: Path, *, shard: str = "5GB", edit: Callable[[Any], None] | None = None, **changes: Any) -> Path:
+    def make(
+        folder: Path, *, shard: str = "5GB", edit: Callable[[Any], None] | None = None, **changes: Any
+    ) -> Path:
         torch.manual_seed(0)
         model = Qwen3ForCausalLM(Qwen3Config(**{**SIZES, **changes}))
         if edit is not None:

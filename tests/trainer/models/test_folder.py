@@ -78,7 +78,9 @@ def test_an_existing_folder_comes_before_a_name(
     assert model_folder(ModelConfig(path="some/model")) == Path("some/model")
 
 
-@pytest.mark.parametrize("path", ["no/such/model", "../x/y", "/some/model", "x" * 300, "a\0b", "~nobody-here/x"])
+@pytest.mark.parametrize(
+    "path", ["no/such/model", "../x/y", "/some/model", "x" * 300, "a\0b", "~nobody-here/x"]
+)
 def test_what_is_neither_folder_nor_name_is_no_such_folder(path: str) -> None:
     with pytest.raises(ConfigError, match="no such folder"):
         model_folder(ModelConfig(path=path))
