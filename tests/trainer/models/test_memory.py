@@ -112,7 +112,7 @@ def test_the_estimate_is_within_a_factor_2_of_a_measured_run(
     run = RunConfig.model_validate(
         {
             "model": {"path": str(folder)},
-            "trainer": {"group_size": 16, "prompts_per_update": 4, "response_limit": 40, "warmup": 0},
+            "trainer": {"group_size": 4, "prompts_per_update": 2, "response_limit": 9, "warmup": 0},
             "probe": {"every": 10, "prompts": 8},
             "task": {"held_out": 8},
             "sync_interval": 1,
