@@ -13,7 +13,6 @@ from calibrator.errors import StudyConfigError
 from trainer.config import (
     EMBEDDED,
     Config,
-    EngineName,
     LogConfig,
     ModelConfig,
     ProbeConfig,
@@ -23,7 +22,7 @@ from trainer.config import (
     VllmConfig,
     digest,
 )
-from trainer.names import EstimatorName
+from trainer.names import EngineName, EstimatorName
 
 Interval = Annotated[int, Field(ge=1, le=10**6)]
 Seed = Annotated[int, Field(ge=0)]

@@ -25,8 +25,8 @@ from trainer.loop.recorder import METRICS
 from trainer.loop.session import STOPPED, RunSummary
 from trainer.loop.train import train
 from trainer.metrics import MetricsRow
-from trainer.processes import die_with_parent
 from trainer.models.memory import memory_errors
+from trainer.processes import die_with_parent
 from trainer.tasks import load_task
 
 FAILED = 3

@@ -8,11 +8,11 @@ from typing import Any
 
 from safetensors.torch import load, save
 
-from trainer.errors import ConfigError, EnvironmentFailedError, TrainerError
+from trainer.errors import ConfigError, EnvironmentFailedError, NonFiniteError, TrainerError
 from trainer.loop.rollouts import Rollouts
 
 ERRORS: dict[str, type[TrainerError]] = {
-    kind.__name__: kind for kind in (TrainerError, ConfigError, EnvironmentFailedError)
+    kind.__name__: kind for kind in (TrainerError, ConfigError, EnvironmentFailedError, NonFiniteError)
 }
 """Errors that cross the border between the processes by name."""
 

@@ -13,7 +13,7 @@ from types import TracebackType
 
 import torch
 
-from trainer.errors import EnvironmentFailedError, TrainerError
+from trainer.errors import EnvironmentFailedError, NonFiniteError, TrainerError
 from trainer.loop.messages import Applied, Batch, Failed, Push, decode, encode
 from trainer.loop.rollouts import Weights
 from trainer.loop.session import FINISHED, Session
@@ -36,7 +36,10 @@ def overlap(session: Session) -> tuple[int, str]:
         while update < config.updates:
             if update % config.sync_interval == 0 or update == session.start:
                 session.checkpoint_when_due(update)
-            batch = _receive(session, rollouts, update)
+            try:
+                batch = _receive(session, rollouts, update)
+            except NonFiniteError:
+                return update + 1, session.undrawable(update)
             session.recorder.clock.add(batch.seconds)
             session.paced += "paced" in batch.seconds
             ended = session.update(update, batch.rollouts.to(session.device))

@@ -178,7 +178,7 @@ class Session:
             held_out_before=self._held_out_before,
             held_out_after=after,
             lag_bound=self.config.lag_bound,
-            lag_reached=max((row["lag_max"] for row in self.recorder.rows), default=0),
+            lag_reached=max((row.get("lag_max", 0) for row in self.recorder.rows), default=0),
             paced=self.paced,
             discarded_groups=sum(map(len, unused)) // group_size,
             discarded_length=_mean([rollouts.mask.sum(dim=-1).float() for rollouts in unused]),

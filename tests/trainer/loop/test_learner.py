@@ -10,12 +10,13 @@ import pytest
 import torch
 from transformers import Qwen3Config, Qwen3ForCausalLM
 
-from trainer.config import EstimatorName, ModelConfig, TrainerConfig
+from trainer.config import ModelConfig, TrainerConfig
 from trainer.engines.hf import HfEngine
 from trainer.loop import logprobs
 from trainer.loop.learner import Learner
 from trainer.loop.rollouts import Rollouts
 from trainer.models import Policy, load_policy
+from trainer.names import EstimatorName
 from trainer.tasks import RunningSum
 
 P, G = 5, 4

@@ -14,7 +14,7 @@ from safetensors.numpy import load_file
 
 from calibrator.runlogs.own import read_metrics
 from trainer.checkpoint import checkpoints
-from trainer.config import ProbeConfig, RunConfig, TaskConfig, TrainerConfig
+from trainer.config import OverlapConfig, ProbeConfig, RunConfig, TaskConfig, TrainerConfig
 from trainer.errors import ConfigError, TrainerError
 from trainer.loop import rows as row_fields
 from trainer.loop import session
@@ -184,6 +184,18 @@ def test_a_policy_that_cannot_be_sampled_any_more_has_diverged(
     assert field in rows(tmp_path)[-1]["non_finite"]
     assert summary.updates == len(rows(tmp_path)) == (update + 1 if field == "probe_reward" else update + 2)
     assert read_metrics(tmp_path / "metrics.jsonl").non_finite_update == summary.updates - 1
+
+
+@pytest.mark.parametrize("max_lag", [0, 1])
+def test_in_overlap_it_has_diverged_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, max_lag: int
+) -> None:
+    """Without lag the rollout process is the first to notice, else the learner's own loss."""
+    monkeypatch.setattr(session.Learner, "update", broken_after(1))
+    run = config(schedule="overlap", sync_interval=1, overlap=OverlapConfig(max_lag=max_lag))
+    summary = train(run, tmp_path)
+    assert (summary.updates, summary.ended) == (3, "non_finite")
+    assert read_metrics(tmp_path / "metrics.jsonl").non_finite_update == 2
 
 
 def test_a_policy_that_never_could_be_sampled_is_an_error(
