@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import logging
 import os
+import re
 import resource
 import signal
 import sys
@@ -19,7 +20,9 @@ from typing import Any
 MEMORY = 4 * 2**30
 """Bytes of address space: 10**10**10 must not take the machine down."""
 SHORT = 200
-"""Characters up to which a completion without any expression in it is itself read as one."""
+"""Characters up to which a text without words is read as one expression."""
+COMMENT = r"\%"
+"""A bare percent sign begins a comment in LaTeX."""
 
 
 class MemoryWatch(logging.Handler):
@@ -39,9 +42,9 @@ def main() -> None:
     signal.signal(signal.SIGALRM, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGALRM])
     answers = os.fdopen(os.dup(1), "w")
-    _parse("1")  # Imports math-verify: not on the clock of the first comparison.
-    _keep_quiet()
     watch = _watch_memory()
+    _equal("$\\frac{1}{2}$", "1/2")  # Imports what it needs: not on the clock of the first comparison.
+    _keep_quiet()
     print("ready", file=answers, flush=True)
     for line in sys.stdin:
         answer, completion = json.loads(line)
@@ -57,20 +60,22 @@ def main() -> None:
         print(json.dumps(verdict), file=answers, flush=True)
 
 
-def _equal(answer: str, completion: str) -> bool | str:
+def _equal(answer: str, completion: str) -> bool:
     from math_verify import verify
 
-    right = _parse(answer) or _parse(f"${answer}$")
-    given = _parse(completion) or (_parse(f"${completion}$") if len(completion) <= SHORT else [])
-    return bool(verify(right, given, timeout_seconds=None))
+    return bool(verify(_read(answer), _read(completion), timeout_seconds=None))
 
 
 @lru_cache(maxsize=1024)
-def _parse(text: str) -> list[Any]:
+def _read(text: str) -> list[Any]:
+    """The expressions in a text; one that has no words is itself an expression, not a place to look for numbers."""
     from math_verify import parse
 
-    found: list[Any] = parse(text, parsing_timeout=None)
-    return found
+    bare = len(text) <= SHORT and not re.search(
+        r"[$]|boxed|[A-Za-z]{2}", re.sub(r"\\(?!boxed)[A-Za-z]+", "", text)
+    )
+    whole: list[Any] = parse(f"${text.replace('%', COMMENT)}$", parsing_timeout=None) if bare else []
+    return whole or parse(text, parsing_timeout=None)
 
 
 def _keep_quiet() -> None:
@@ -85,6 +90,7 @@ def _watch_memory() -> MemoryWatch:
     logger = logging.getLogger("math_verify")
     logger.setLevel(logging.DEBUG)
     logger.addHandler(watch)
+    logger.propagate = False  # It warns that its own timeouts, which need the main thread, are off.
     _, hard = resource.getrlimit(resource.RLIMIT_AS)
     limit = MEMORY if hard == resource.RLIM_INFINITY else min(MEMORY, hard)
     resource.setrlimit(resource.RLIMIT_AS, (limit, hard))
