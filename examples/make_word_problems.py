@@ -26,7 +26,7 @@ Draw = Callable[[np.random.Generator], Pair]
 
 SEED = 0
 QUESTIONS = 500
-STEPS = 300
+STEPS = 200
 BATCH = 64
 LEARNING_RATE = 3e-3
 START = 0.4

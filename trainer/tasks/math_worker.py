@@ -51,7 +51,7 @@ def main() -> None:
         watch.full = False
         signal.setitimer(signal.ITIMER_REAL, seconds)
         try:
-            verdict = _equal(answer, completion)
+            verdict: bool | str = _equal(answer, completion)
         except (MemoryError, RecursionError) as error:
             verdict = type(error).__name__
         signal.setitimer(signal.ITIMER_REAL, 0)
