@@ -37,13 +37,14 @@ class TaskConfig(Config):
     name: str = "running-sum"
     """`running-sum`, `jsonl`, `reasoning-gym:NAME`, or the user's own as `module:Class`."""
     options: dict[str, Any] = Field(default_factory=dict)
-    """Keyword arguments of the task, for example `{digits = 8}`."""
+    """Keyword arguments of the task, for example `{digits = 8}`; docs/tasks.md has those of each."""
     held_out: Annotated[int, Field(ge=8)] = 1024
-    """Held-out prompts, never used in training, on which the final policy is scored."""
-    scoring_timeout: Annotated[float, Field(gt=0)] = 30.0
-    """Seconds that scoring one completion may take."""
+    """Held-out prompts, never used in training, on which the final policy is scored; a small file repeats its own."""
+    scoring_timeout: Annotated[float, Field(gt=0)] = 10.0
+    """Seconds that scoring one completion may take; a call of `score` may take that for each of its completions."""
     on_scoring_error: Literal["stop", "skip"] = "stop"
-    """When scoring raises, hangs or gives no number: end the run, or leave the completion out and count it."""
+    """When scoring raises, hangs or gives no number: end the run, or leave the completion out of the update's rewards
+    and advantages, count it in `unscored` and show it in the log."""
 
 
 class OptimizerConfig(Config):

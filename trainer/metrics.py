@@ -32,6 +32,8 @@ class MetricsRow(TypedDict, total=False):
     """Groups by share of full marks: 0, (0, 1/4], (1/4, 1/2], (1/2, 3/4], (3/4, 1), 1."""
     signal: float
     """Share of groups whose rewards differ: only these have advantages."""
+    unscored: int
+    """Trajectories that the task could not score: they have no advantage and are in no number about rewards."""
     loss: float
     entropy: float
     """Nats per token: mean negative logprob of the learner at the sampled tokens, which estimates it at lag 0."""

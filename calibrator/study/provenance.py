@@ -15,8 +15,19 @@ from typing import Any
 import calibrator
 import trainer
 from trainer.config import TaskConfig, digest
+from trainer.errors import ConfigError
 
-PACKAGES = ("grpo-calibrator", "torch", "transformers", "optuna", "scipy", "numpy", "scikit-learn")
+LIBRARIES = (
+    "torch",
+    "transformers",
+    "optuna",
+    "scipy",
+    "numpy",
+    "scikit-learn",
+    "reasoning-gym",
+    "math-verify",
+)
+PACKAGES = ("grpo-calibrator", *LIBRARIES)
 
 
 JUDGES = ("verdicts", "runlogs")
@@ -36,11 +47,22 @@ def code_digest() -> str:
 
 
 def task_digest(config: TaskConfig) -> str:
-    """Digest of the task's name and options, and of the source file of a user's own task."""
+    """Digest of the task's name and options, and of what its questions come from."""
+    return digest([config.model_dump(mode="json"), hashlib.sha256(_task_source(config)).hexdigest()])
+
+
+def _task_source(config: TaskConfig) -> bytes:
+    """The data file of `jsonl`, the version of reasoning-gym, or the source file of a user's own task."""
     module, _, own = config.name.partition(":")
+    if config.name == "jsonl":
+        try:
+            return Path(str(config.options.get("path"))).expanduser().read_bytes()
+        except OSError as error:
+            raise ConfigError(f"task.options.path cannot be read: {error}") from error
+    if module == "reasoning-gym":
+        return version("reasoning-gym").encode()
     source = importlib.util.find_spec(module) if own else None
-    content = Path(source.origin).read_bytes() if source and source.origin else b""
-    return digest([config.model_dump(mode="json"), hashlib.sha256(content).hexdigest()])
+    return Path(source.origin).read_bytes() if source and source.origin else b""
 
 
 def versions() -> dict[str, str]:

@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 import math
-import traceback
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from numbers import Real
-from pathlib import Path
+from collections.abc import Sequence
+from itertools import pairwise
 
 import numpy as np
 import torch
 
 from trainer.config import RunConfig
 from trainer.engines import make_engine
-from trainer.errors import ConfigError, TrainerError
+from trainer.errors import ConfigError
+from trainer.loop.prompts import rendered
 from trainer.loop.rollouts import Rollouts
 from trainer.models import Policy
 from trainer.tasks import Example, Task
+from trainer.tasks.scoring import rewards, users_code
 
 ROLLOUT, PROBE, HELD_OUT = 0, 1, 2
 """Purposes of random numbers: streams of different purposes never meet."""
@@ -28,52 +27,40 @@ def stream(seed: int, purpose: int, version: int) -> np.random.Generator:
     return np.random.default_rng([seed, purpose, version])
 
 
-@contextmanager
-def users_code(task: Task, method: str) -> Iterator[None]:
-    """Whatever a user's own task raises is theirs to mend: say where it came from, and that it was theirs."""
-    try:
-        yield
-    except (Exception, SystemExit) as error:
-        where = traceback.extract_tb(error.__traceback__)[-1]
-        raise ConfigError(
-            f"task.name: {type(task).__name__}.{method} raised {type(error).__name__}: {error} "
-            f"({Path(where.filename).name}, line {where.lineno})"
-        ) from error
+def draw(
+    task: Task, policy: Policy, config: RunConfig, rng: np.random.Generator, n: int, *, held_out: bool = False
+) -> list[Example]:
+    """`n` examples of the task, their prompts rendered for the policy.
 
-
-def draw(task: Task, rng: np.random.Generator, n: int, *, held_out: bool = False) -> list[Example]:
-    """`n` examples of the task. Raises ConfigError when it returns another number, for S and P would be others."""
+    Raises ConfigError when the task returns another number (S and P would be others), and see `rendered`.
+    """
     with users_code(task, "prompts"):
         examples = list(task.prompts(rng, n, held_out=held_out))
-        strings = all(isinstance(e.prompt, str) and isinstance(e.reference, str) for e in examples)
-    if not strings:
-        raise ConfigError(f"task.name: {type(task).__name__}.prompts must return Examples of two strings")
     if len(examples) != n:
         raise ConfigError(
             f"task.name: {type(task).__name__}.prompts was asked for {n} {'held-out ' if held_out else ''}prompts and "
             f"returned {len(examples)}; draw with replacement, or lower task.held_out"
         )
-    return examples
+    return rendered(examples, policy, config.trainer, source=f"task.name: {type(task).__name__}.prompts")
 
 
-def score(task: Task, policy: Policy, rollouts: Rollouts, examples: Sequence[Example]) -> Rollouts:
-    """Rewards of `rollouts`, whose rows are whole groups of `examples` in order.
+def score(
+    task: Task, policy: Policy, rollouts: Rollouts, examples: Sequence[Example], config: RunConfig
+) -> Rollouts:
+    """Rewards of `rollouts`, whose rows are whole groups of `examples` in order; NaN where scoring was skipped.
 
-    Raises TrainerError naming the sample when the task returns something that is not a finite number.
+    The task is called for no more than an update's completions at a time, so that a hang is noticed in bounded time.
+    Raises ConfigError naming the sample, see `trainer.tasks.scoring.rewards`.
     """
     samples = len(rollouts) // len(examples)
     texts = policy.tokenizer.batch_decode(rollouts.response, skip_special_tokens=True)
     references = [example.reference for example in examples for _ in range(samples)]
-    with users_code(task, "score"):
-        rewards = list(task.score(texts, references))
-    if len(rewards) != len(texts):
-        raise TrainerError(f"the task returned {len(rewards)} rewards for {len(texts)} completions")
-    for text, reference, reward in zip(texts, references, rewards, strict=True):
-        if not isinstance(reward, Real) or not math.isfinite(reward):
-            raise TrainerError(
-                f"the task returned {reward!r} for {text!r} (reference {reference!r}): not a finite number"
-            )
-    return rollouts.scored([float(reward) for reward in rewards])
+    calls = math.ceil(len(texts) / (config.trainer.group_size * config.trainer.prompts_per_update))
+    ends = [round(len(texts) * call / calls) for call in range(calls + 1)]
+    found = [
+        rewards(task, texts[start:end], references[start:end], config.task) for start, end in pairwise(ends)
+    ]
+    return rollouts.scored([reward for part in found for reward in part])
 
 
 class HeldOut:
@@ -81,12 +68,13 @@ class HeldOut:
 
     def __init__(self, policy: Policy, task: Task, config: RunConfig) -> None:
         rng = stream(config.seed, HELD_OUT, 0)
-        self._examples = draw(task, rng, max(config.task.held_out, config.probe.prompts), held_out=True)
+        most = max(config.task.held_out, config.probe.prompts)
+        self._examples = draw(task, policy, config, rng, most, held_out=True)
         self._policy, self._task, self._config = policy, task, config
         self._engine = make_engine(policy, config, share_weights=True)
 
     def probe(self) -> tuple[float, float]:
-        """Mean reward on the probe's prompts and its standard error."""
+        """Mean reward on the probe's prompts and its standard error, without those that could not be scored."""
         rewards = self._rewards(self._examples[: self._config.probe.prompts], PROBE)
         return float(rewards.mean()), float(rewards.std() / math.sqrt(len(rewards)))
 
@@ -97,4 +85,5 @@ class HeldOut:
     def _rewards(self, examples: Sequence[Example], purpose: int) -> torch.Tensor:
         seed = int(stream(self._config.seed, purpose, 1).integers(2**62))
         rollouts = self._engine.generate([example.prompt for example in examples], samples=1, seed=seed)
-        return score(self._task, self._policy, rollouts, examples).reward
+        reward = score(self._task, self._policy, rollouts, examples, self._config).reward
+        return reward[~reward.isnan()]

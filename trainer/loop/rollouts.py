@@ -29,7 +29,7 @@ class Rollouts:
     version: Tensor
     """[N, T] int64: version of the weights that each token was sampled with; -1 outside the mask."""
     reward: Tensor
-    """[N] float32; NaN until scored."""
+    """[N] float32; NaN until scored, and for good where scoring was skipped."""
 
     def __len__(self) -> int:
         return len(self.prompt)

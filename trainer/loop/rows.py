@@ -7,6 +7,7 @@ import math
 import torch
 from torch import Tensor
 
+from trainer.algorithms.advantages import rewards_differ
 from trainer.algorithms.ratios import effective_sample_size, log_group_mass
 from trainer.config import RunConfig, cumulative_learning_rate
 from trainer.loop.learner import Step
@@ -67,16 +68,22 @@ def ratio_statistics(log_ratios: Tensor, group_size: int) -> dict[str, float]:
 
 
 def _reward_fields(reward: torch.Tensor, group_size: int, full_marks: float) -> dict[str, object]:
-    """Mean, its standard error with prompts as clusters, and the histogram of `MetricsRow.pass_histogram`."""
+    """Mean, its standard error with prompts as clusters, and the histogram of `MetricsRow.pass_histogram`.
+
+    Over the scored trajectories: groups without any are left out.
+    """
     groups = reward.view(-1, group_size)
-    means = groups.mean(dim=-1)
-    spread = float(means.std()) if len(means) > 1 else float(groups.std())
-    passed = (groups >= full_marks).float().mean(dim=-1)
+    unscored = groups.isnan()
+    groups = groups[~unscored.all(dim=-1)]
+    means = groups.nanmean(dim=-1)
+    spread = float(means.std()) if len(means) > 1 else float(groups[~groups.isnan()].std())
+    passed = (groups >= full_marks).float().masked_fill(groups.isnan(), float("nan")).nanmean(dim=-1)
     edges = torch.tensor([0.0, 0.25, 0.5, 0.75, 1.0 - 1e-6], device=passed.device)
     bins = torch.bucketize(passed, edges, right=False)
     return {
         "reward_mean": float(means.mean()),
         "reward_se": spread / math.sqrt(len(means)),
         "pass_histogram": torch.bincount(bins, minlength=6).tolist(),
-        "signal": float((groups.amax(dim=-1) > groups.amin(dim=-1)).float().mean()),
+        "signal": float(rewards_differ(groups).float().mean()),
+        "unscored": int(unscored.sum()),
     }

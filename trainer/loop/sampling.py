@@ -27,7 +27,7 @@ def draw_rollouts(
     Prompts and random numbers are a function of (seed, first) alone: they do not depend on who is faster.
     """
     rng = stream(config.seed, ROLLOUT, first)
-    examples = draw(task, rng, updates * config.trainer.prompts_per_update)
+    examples = draw(task, policy, config, rng, updates * config.trainer.prompts_per_update)
     with clock.phase("generate"):
         rollouts = engine.generate(
             [example.prompt for example in examples],
@@ -36,4 +36,4 @@ def draw_rollouts(
             refresh=refresh,
         )
     with clock.phase("score"):
-        return score(task, policy, rollouts, examples)
+        return score(task, policy, rollouts, examples, config)

@@ -6,24 +6,29 @@ import importlib
 import math
 import sys
 from collections.abc import Callable
+from functools import partial
 from numbers import Real
 from pathlib import Path
 
 from trainer.config import TaskConfig
 from trainer.errors import ConfigError
-from trainer.tasks.protocol import Example, Task
+from trainer.tasks.gym import PREFIX, ReasoningGym
+from trainer.tasks.jsonl import Jsonl
+from trainer.tasks.protocol import Example, Task, Unscored
 from trainer.tasks.running_sum import RunningSum
 
-BUILT_IN: dict[str, Callable[..., Task]] = {"running-sum": RunningSum}
+BUILT_IN: dict[str, Callable[..., Task]] = {"running-sum": RunningSum, "jsonl": Jsonl}
 
-__all__ = ["BUILT_IN", "Example", "Task", "load_task"]
+__all__ = ["BUILT_IN", "Example", "Task", "Unscored", "load_task"]
 
 
 def load_task(config: TaskConfig) -> Task:
     """The task that `config` names. Raises ConfigError naming `task.name` or `task.options`."""
-    factory = BUILT_IN.get(config.name) or _users_own(config.name)
+    factory = _factory(config)
     try:
         task = factory(**config.options)
+    except ConfigError:
+        raise
     except (Exception, SystemExit) as error:  # The user's own code may raise anything.
         raise ConfigError(
             f"task.options = {config.options} does not fit task {config.name!r}: {type(error).__name__}: {error}"
@@ -40,6 +45,14 @@ def load_task(config: TaskConfig) -> Task:
     return task
 
 
+def _factory(config: TaskConfig) -> Callable[..., Task]:
+    if config.name.startswith(PREFIX):
+        return partial(ReasoningGym, config.name.removeprefix(PREFIX))
+    if config.name == "jsonl":
+        return partial(Jsonl, scoring_timeout=config.scoring_timeout)
+    return BUILT_IN.get(config.name) or _users_own(config.name)
+
+
 def _is_number(value: object) -> bool:
     return isinstance(value, Real) and math.isfinite(value)
 
@@ -47,7 +60,7 @@ def _is_number(value: object) -> bool:
 def _users_own(name: str) -> Callable[..., Task]:
     module_name, _, attribute = name.partition(":")
     if not attribute:
-        known = ", ".join(BUILT_IN)
+        known = ", ".join([*BUILT_IN, f"{PREFIX}NAME"])
         raise ConfigError(f"task.name = {name!r} is unknown: use one of {known}, or your own as module:Class")
     # Last on the path, so that a user's file never hides a module of the package.
     if str(Path.cwd()) not in sys.path:
