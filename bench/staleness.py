@@ -1,6 +1,6 @@
 """The staleness bias by lag on the embedded default: zero at lag 0, growth with the lag, reset at synchronization.
 
-`python bench/staleness.py [--seeds 6] [--prompts 32] [--json FILE]`. About ten minutes of one core.
+`python bench/staleness.py [--only none gmc] [--json FILE]`. About ten minutes of one core.
 
 Each seed makes a policy by on-policy training; from this policy and its optimizer state every (estimator, eta) makes
 one cycle of S updates with the trainer's own learner and engine and synchronizes, on the same random numbers. At the
@@ -17,6 +17,7 @@ import math
 import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -38,12 +39,29 @@ from trainer.loop.staleness import staleness_bias
 from trainer.models import load_policy
 from trainer.tasks import load_task
 
-S, LAGS = 16, (0, 1, 2, 4, 8, 15)
-PLANS: dict[str, tuple[EstimatorName, tuple[float, ...], tuple[float, ...]]] = {
-    "none": ("none", (1e-4, 2e-4, 4e-4), (0.2,)),
-    "gmc": ("gmc", (4e-4, 8e-4, 1.6e-3), (0.2, 0.02)),
-}
-"""Estimator, rates that are stable at S = 16, values of epsilon of the probe; training keeps 0.2."""
+S = 16
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What is measured for one estimator."""
+
+    estimator: EstimatorName
+    rates: tuple[float, ...]
+    """Stable at S = 16."""
+    lags: tuple[int, ...]
+    epsilons: tuple[float, ...]
+    """Of the probe; training keeps 0.2."""
+    prompts: int
+    """Of the probe at lags above 0; at lag 0 the first 32 do."""
+    seeds: int
+
+
+PLANS = (
+    Plan("none", (5e-5, 1e-4, 2e-4, 4e-4), (0, 1, 4, 8, 15), (0.2,), prompts=128, seeds=4),
+    Plan("gmc", (4e-4, 8e-4, 1.6e-3), (0, 1, 2, 4, 8, 15), (0.2, 0.02), prompts=32, seeds=6),
+)
+PROMPTS_AT_0 = 32
 TRAINED_EPSILON, PROMPTS = 0.2, 8
 START_UPDATES, START_RATE = 40, 4e-4
 
@@ -60,10 +78,9 @@ def run_config(estimator: EstimatorName, seed: int, prompts: int) -> RunConfig:
 class Bench:
     """One policy, put back to the start of its seed before each cycle."""
 
-    def __init__(self, probe_prompts: int) -> None:
+    def __init__(self) -> None:
         self.policy = load_policy(ModelConfig(), device="cpu")
         self.task = load_task(run_config("none", 0, PROMPTS).task)
-        self.probe_prompts = probe_prompts
         self.start: dict[str, Any] = {}
 
     def draw(self, engine: Any, config: RunConfig, first: int, updates: int) -> Rollouts:
@@ -93,12 +110,10 @@ class Bench:
         self.start = copy.deepcopy(state)
         return sum(rewards[-10:]) / 10
 
-    def cycle(
-        self, estimator: EstimatorName, rate: float, epsilons: Sequence[float], seed: int
-    ) -> Iterator[Row]:
+    def cycle(self, plan: Plan, rate: float, seed: int) -> Iterator[Row]:
         """Rows of the probed lags of one cycle, and of lag 0 after the synchronization that ends it."""
-        config = run_config(estimator, seed, PROMPTS)
-        probe = run_config(estimator, seed + 10**5, self.probe_prompts)
+        config = run_config(plan.estimator, seed, PROMPTS)
+        probe = run_config(plan.estimator, seed + 10**5, plan.prompts)
         self.policy.model.load_state_dict(self.start["model"])
         learner, engine = Learner(self.policy, config.trainer), make_engine(self.policy, config)
         learner.optimizer.load_state_dict(copy.deepcopy(self.start["optimizer"]))
@@ -106,21 +121,22 @@ class Bench:
         old, batches, seen = self.flat(), self.draw(engine, config, 0, S), self.draw(engine, probe, 0, 1)
         size = len(batches) // S
         for lag in range(S):
-            if lag in LAGS:
-                yield from self.probes(
-                    probe, seen, epsilons, lag=lag, moved=float((self.flat() - old).norm())
-                )
+            if lag in plan.lags:
+                moved = float((self.flat() - old).norm())
+                yield from self.probes(plan, probe, seen, lag=lag, moved=moved)
             learner.update(batches.rows(lag * size, (lag + 1) * size), rate)
         engine.update_weights(self.weights(), S)
-        yield from self.probes(probe, self.draw(engine, probe, S, 1), epsilons, lag=-1, moved=0.0)
+        yield from self.probes(plan, probe, self.draw(engine, probe, S, 1), lag=-1, moved=0.0)
 
     def probes(
-        self, config: RunConfig, seen: Rollouts, epsilons: Sequence[float], *, lag: int, moved: float
+        self, plan: Plan, config: RunConfig, seen: Rollouts, *, lag: int, moved: float
     ) -> Iterator[Row]:
+        if lag <= 0:
+            seen = seen.rows(0, PROMPTS_AT_0 * config.trainer.group_size)
         logprobs = scored_logprobs(self.policy, seen, config.trainer)
         log_ratios = masked_sum(logprobs - seen.behaviour, seen.mask)
         mass = log_group_mass(log_ratios, config.trainer.group_size).exp()
-        for epsilon in epsilons:
+        for epsilon in plan.epsilons:
             trainer = config.trainer.model_copy(update={"epsilon": epsilon})
             yield {
                 "epsilon": epsilon,
@@ -132,16 +148,18 @@ class Bench:
             }
 
 
-def measure(seeds: int, prompts: int) -> list[Row]:
-    """All rows. Progress goes to stderr."""
-    bench, rows = Bench(prompts), []
-    for seed in range(seeds):
+def measure(plans: Sequence[Plan], file: Path | None) -> list[Row]:
+    """All rows, also written to `file` after each seed. Progress goes to stderr."""
+    bench, rows = Bench(), []
+    for seed in range(max(plan.seeds for plan in plans)):
         reward = bench.make_start(seed)
         print(f"seed {seed}: start with reward {reward:.2f}", file=sys.stderr, flush=True)
-        for estimator, rates, epsilons in PLANS.values():
-            for rate in rates:
-                own = bench.cycle(estimator, rate, epsilons, seed)
-                rows += [{"estimator": estimator, "rate": rate, "seed": seed, **row} for row in own]
+        for plan in plans:
+            for rate in plan.rates if seed < plan.seeds else ():
+                own = bench.cycle(plan, rate, seed)
+                rows += [{"estimator": plan.estimator, "rate": rate, "seed": seed, **row} for row in own]
+        if file is not None:
+            file.write_text(json.dumps(rows))
     return rows
 
 
@@ -169,18 +187,44 @@ def norm(rows: Sequence[Row]) -> float:
     return math.copysign(math.sqrt(abs(squared)), squared)
 
 
+def relative_slope(rows: Sequence[Row], rate: float, smallest: float) -> float:
+    """norm / rate as a multiple of that at the smallest rate; NaN where that norm is not positive."""
+    own, reference = norm(select(rows, rate=rate)) / rate, norm(select(rows, rate=smallest)) / smallest
+    return own / reference if reference > 0 else math.nan
+
+
+def linearity(rows: Sequence[Row]) -> None:
+    """At each lag: 1 where the law is linear in the rate. Rates share their random numbers, so errors are paired."""
+    rates = sorted({row["rate"] for row in rows})
+    print(f"norm / (lag eta) as a multiple of that at eta = {rates[0]:.1e}")
+    for lag in lags_above_0(rows):
+        at = select(rows, lag=lag)
+        found = [jackknife(at, lambda own: relative_slope(own, rate, rates[0])) for rate in rates[1:]]  # noqa: B023
+        cells = [
+            f"{rate:.1e}: {value:.2f} +- {error:.2f}"
+            for rate, (value, error) in zip(rates[1:], found, strict=True)
+        ]
+        print(f"  lag {lag:>2}   " + "   ".join(cells))
+
+
+def lags_above_0(rows: Sequence[Row]) -> list[int]:
+    return sorted({row["lag"] for row in rows if row["lag"] > 0})
+
+
 def slope(rows: Sequence[Row], abscissa: Callable[[Sequence[Row]], float]) -> float:
     """Slope through the origin of the bias norm against `abscissa`, every lag above 0 with equal relative weight."""
-    lags = [lag for lag in LAGS if lag > 0]
+    lags = lags_above_0(rows)
     return sum(norm(at := select(rows, lag=lag)) / abscissa(at) for lag in lags) / len(lags)
 
 
 def exponent(rows: Sequence[Row], key: str) -> float:
-    """p of norm ~ key^p, least squares over the logarithms at lags above 0; NaN where a norm is not positive."""
+    """p of norm ~ key^p, least squares over the logarithms; NaN where a norm is not positive."""
     points = []
     for rate in sorted({row["rate"] for row in rows}):
-        for lag in LAGS[1:]:
+        for lag in lags_above_0(rows):
             at = select(rows, rate=rate, lag=lag)
+            if not at:
+                continue
             if norm(at) <= 0:
                 return math.nan
             points.append((math.log(mean(at, key)), math.log(norm(at))))
@@ -193,7 +237,7 @@ def by_lag(rows: Sequence[Row]) -> None:
     columns = "eta", "lag", "bias norm", "+-", "norm/(lag eta)", "full norm", "E(r-1)^2", "capped", "moved"
     print("".join(f"{name:>15}" for name in columns))
     for rate in sorted({row["rate"] for row in rows}):
-        for lag in (*LAGS, -1):
+        for lag in (0, *lags_above_0(rows), -1):
             at = select(rows, rate=rate, lag=lag)
             value, error = jackknife(at, norm)
             full = mean(at, "full_grad_sq")
@@ -210,15 +254,14 @@ def by_lag(rows: Sequence[Row]) -> None:
             print("".join(f"{cell:>15}" for cell in cells))
 
 
-def laws(rows: Sequence[Row]) -> None:
-    """Slopes by rate and their spread, against lag x eta and against the displacement, and the exponents."""
-    abscissas: dict[str, Callable[[Sequence[Row]], float]] = {
-        "lag x eta": lambda at: at[0]["lag"] * at[0]["rate"],
-        "displacement": lambda at: mean(at, "moved"),
-    }
-    for name, abscissa in abscissas.items():
+def laws(rows: Sequence[Row], farthest: float) -> None:
+    """Slopes by rate and exponents over the rows with lag x eta up to `farthest`."""
+    rows = [{**row, "lag_eta": row["lag"] * row["rate"]} for row in rows]
+    rows = [row for row in rows if row["lag_eta"] <= farthest]
+    print(f"where lag x eta <= {farthest:.1e}:")
+    for key, name in (("lag_eta", "lag x eta"), ("moved", "displacement")):
         slopes = [
-            jackknife(select(rows, rate=rate), lambda own: slope(own, abscissa))  # noqa: B023
+            jackknife(select(rows, rate=rate), lambda own: slope(own, lambda at: mean(at, key)))  # noqa: B023
             for rate in sorted({row["rate"] for row in rows})
         ]
         values = [value for value, _ in slopes]
@@ -228,29 +271,39 @@ def laws(rows: Sequence[Row]) -> None:
             if min(values) > 0
             else "no law: not positive"
         )
-        print(f"slope against {name}: {told}; {wide}")
+        print(f"  slope against {name}, by rate: {told}; {wide}")
     for key, name in (("lag_eta", "lag x eta"), ("moved", "displacement"), ("second_moment", "E(r-1)^2")):
-        own = [{**row, "lag_eta": row["lag"] * row["rate"]} for row in rows]
-        value, error = jackknife(own, lambda some: exponent(some, key))  # noqa: B023
-        print(f"bias norm ~ ({name})^p: p = {value:.2f} +- {error:.2f}")
+        value, error = jackknife(rows, lambda some: exponent(some, key))  # noqa: B023
+        if math.isfinite(value):
+            print(f"  bias norm ~ ({name})^p: p = {value:.2f} +- {error:.2f}")
+
+
+def report(rows: Sequence[Row]) -> None:
+    by_lag(rows)
+    if any(norm(select(rows, rate=rate)) <= 0 for rate in {row["rate"] for row in rows}):
+        print("no law: the bias is not above its noise at every rate")
+        return
+    linearity(rows)
+    for farthest in (1e-3, math.inf):
+        if all(any(0 < row["lag"] * rate <= farthest for row in rows) for rate in {r["rate"] for r in rows}):
+            laws(rows, farthest)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--seeds", type=int, default=6)
-    parser.add_argument("--prompts", type=int, default=32)
+    parser.add_argument("--only", nargs="*", default=[plan.estimator for plan in PLANS])
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
     torch.set_num_threads(1)
-    rows = measure(options.seeds, options.prompts)
-    if options.json:
-        options.json.write_text(json.dumps(rows))
-    for estimator, _, epsilons in PLANS.values():
-        for epsilon in epsilons:
-            own = select(rows, estimator=estimator, epsilon=epsilon)
-            print(f"\n{estimator}" + (f", probe with epsilon = {epsilon}" if estimator != "none" else ""))
-            by_lag(own)
-            laws(own)
+    plans = [plan for plan in PLANS if plan.estimator in options.only]
+    rows = measure(plans, options.json)
+    for plan in plans:
+        for epsilon in plan.epsilons:
+            print(
+                f"\n{plan.estimator}"
+                + (f", probe with epsilon = {epsilon}" if plan.estimator != "none" else "")
+            )
+            report(select(rows, estimator=plan.estimator, epsilon=epsilon))
 
 
 if __name__ == "__main__":
