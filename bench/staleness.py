@@ -1,6 +1,6 @@
 """The staleness bias by lag on the embedded default: zero at lag 0, growth with the lag, reset at synchronization.
 
-`python bench/staleness.py [--only none gmc] [--json FILE]`. About ten minutes of one core.
+`python bench/staleness.py [--only none gmc] [--json FILE]`. About ten minutes of one idle core.
 
 Each seed makes a policy by on-policy training; from this policy and its optimizer state every (estimator, eta) makes
 one cycle of S updates with the trainer's own learner and engine and synchronizes, on the same random numbers. At the
@@ -217,17 +217,15 @@ def slope(rows: Sequence[Row], abscissa: Callable[[Sequence[Row]], float]) -> fl
     return sum(norm(at := select(rows, lag=lag)) / abscissa(at) for lag in lags) / len(lags)
 
 
-def exponent(rows: Sequence[Row], key: str) -> float:
-    """p of norm ~ key^p, least squares over the logarithms; NaN where a norm is not positive."""
+def exponent(rows: Sequence[Row], abscissa: Callable[[Sequence[Row]], float]) -> float:
+    """p of norm ~ abscissa^p, least squares over the logarithms; NaN where a norm is not positive."""
     points = []
     for rate in sorted({row["rate"] for row in rows}):
         for lag in lags_above_0(rows):
             at = select(rows, rate=rate, lag=lag)
-            if not at:
-                continue
             if norm(at) <= 0:
                 return math.nan
-            points.append((math.log(mean(at, key)), math.log(norm(at))))
+            points.append((math.log(abscissa(at)), math.log(norm(at))))
     centre = [sum(column) / len(points) for column in zip(*points, strict=True)]
     spread = sum((x - centre[0]) ** 2 for x, _ in points)
     return sum((x - centre[0]) * (y - centre[1]) for x, y in points) / spread
@@ -254,28 +252,38 @@ def by_lag(rows: Sequence[Row]) -> None:
             print("".join(f"{cell:>15}" for cell in cells))
 
 
-def laws(rows: Sequence[Row], farthest: float) -> None:
-    """Slopes by rate and exponents over the rows with lag x eta up to `farthest`."""
-    rows = [{**row, "lag_eta": row["lag"] * row["rate"]} for row in rows]
-    rows = [row for row in rows if row["lag_eta"] <= farthest]
-    print(f"where lag x eta <= {farthest:.1e}:")
-    for key, name in (("lag_eta", "lag x eta"), ("moved", "displacement")):
+ABSCISSAS: dict[str, Callable[[Sequence[Row]], float]] = {
+    "lag x eta": lambda at: at[0]["lag"] * at[0]["rate"],
+    "displacement": lambda at: mean(at, "moved"),
+    "sqrt E(r-1)^2": lambda at: math.sqrt(mean(at, "second_moment")),
+}
+
+
+def over_four(rows: Sequence[Row], abscissa: Callable[[Sequence[Row]], float]) -> None:
+    """Ratio of the slopes at 4 eta and eta, with the error of the ratio: both saw the same random numbers."""
+    rates = sorted({row["rate"] for row in rows})
+    for low, high in ((low, high) for low in rates for high in rates if math.isclose(high, 4 * low)):
+        value, error = jackknife(
+            rows,
+            lambda own: slope(select(own, rate=high), abscissa) / slope(select(own, rate=low), abscissa),  # noqa: B023
+        )
+        print(f"    slope at {high:.1e} / slope at {low:.1e}: {value:.2f} +- {error:.2f}")
+
+
+def laws(rows: Sequence[Row]) -> None:
+    """Slopes by rate and exponents, over all lags."""
+    for name, abscissa in ABSCISSAS.items():
         slopes = [
-            jackknife(select(rows, rate=rate), lambda own: slope(own, lambda at: mean(at, key)))  # noqa: B023
+            jackknife(select(rows, rate=rate), lambda own: slope(own, abscissa))  # noqa: B023
             for rate in sorted({row["rate"] for row in rows})
         ]
         values = [value for value, _ in slopes]
         told = ", ".join(f"{value:.3g} +- {error:.2g}" for value, error in slopes)
-        wide = (
-            f"largest / smallest {max(values) / min(values):.2f}"
-            if min(values) > 0
-            else "no law: not positive"
-        )
-        print(f"  slope against {name}, by rate: {told}; {wide}")
-    for key, name in (("lag_eta", "lag x eta"), ("moved", "displacement"), ("second_moment", "E(r-1)^2")):
-        value, error = jackknife(rows, lambda some: exponent(some, key))  # noqa: B023
-        if math.isfinite(value):
-            print(f"  bias norm ~ ({name})^p: p = {value:.2f} +- {error:.2f}")
+        wide = f"largest / smallest {max(values) / min(values):.2f}" if min(values) > 0 else "not positive"
+        value, error = jackknife(rows, lambda some: exponent(some, abscissa))  # noqa: B023
+        power = f"; norm ~ ({name})^p, p = {value:.2f} +- {error:.2f}" if math.isfinite(value) else ""
+        print(f"  slope against {name}, by rate: {told}; {wide}{power}")
+        over_four(rows, abscissa)
 
 
 def report(rows: Sequence[Row]) -> None:
@@ -284,9 +292,7 @@ def report(rows: Sequence[Row]) -> None:
         print("no law: the bias is not above its noise at every rate")
         return
     linearity(rows)
-    for farthest in (1e-3, math.inf):
-        if all(any(0 < row["lag"] * rate <= farthest for row in rows) for rate in {r["rate"] for r in rows}):
-            laws(rows, farthest)
+    laws(rows)
 
 
 def main() -> None:
