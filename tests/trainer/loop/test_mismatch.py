@@ -13,7 +13,7 @@ import torch
 from trainer.config import ProbeConfig, RunConfig, TaskConfig, TrainerConfig
 from trainer.engines import make_engine
 from trainer.loop.clock import Stopwatch
-from trainer.loop.learner import response_logprobs
+from trainer.loop.logprobs import response_logprobs
 from trainer.loop.mismatch import fresh_behaviour, micro_batches, mismatch, recompute_behaviour
 from trainer.loop.rollouts import Rollouts
 from trainer.loop.sampling import draw_rollouts

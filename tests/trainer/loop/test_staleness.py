@@ -17,7 +17,8 @@ from trainer.algorithms import ESTIMATORS
 from trainer.config import EstimatorName, ProbeConfig, RunConfig, TaskConfig, TrainerConfig
 from trainer.engines import make_engine
 from trainer.loop.clock import Stopwatch
-from trainer.loop.learner import Learner, response_logprobs
+from trainer.loop.learner import Learner
+from trainer.loop.logprobs import response_logprobs
 from trainer.loop.mismatch import recompute_behaviour
 from trainer.loop.rollouts import Rollouts
 from trainer.loop.rows import ratio_statistics
