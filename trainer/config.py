@@ -97,7 +97,7 @@ class ProbeConfig(Config):
     prompts: Annotated[int, Field(ge=8)] = 128
     """Held-out prompts of a probe, the same ones every time."""
     staleness_every: Annotated[int, Field(ge=0)] = 0
-    """Updates between two probes of the staleness bias; 0: none."""
+    """Updates between two probes of the staleness bias; 0: none. Needs prompts_per_update >= 2."""
 
 
 class OverlapConfig(Config):
@@ -175,6 +175,15 @@ class RunConfig(Config):
             raise ValueError(
                 f"trainer.warmup = {self.trainer.warmup} is longer than updates = {self.updates}: "
                 "shorten the warm-up or lengthen the run"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _staleness_probe_has_two_halves(self) -> RunConfig:
+        if self.probe.staleness_every and self.trainer.prompts_per_update < 2:
+            raise ValueError(
+                f"probe.staleness_every = {self.probe.staleness_every} compares two halves of the prompts, but "
+                "trainer.prompts_per_update = 1: raise it to 2 or more, or set probe.staleness_every = 0"
             )
         return self
 

@@ -67,6 +67,20 @@ class MetricsRow(TypedDict, total=False):
     """Version u + 1, on which the probe was taken; the three probe fields are absent on other rows."""
     probe_reward: float
     probe_se: float
+    bias_sq: float
+    """<d_1, d_2>: squared norm of the staleness bias, d_h = (gradient of the estimator) - (gradient with full ratios)
+    over half h of the prompts, before clipping. Unbiased, so it may be negative by noise. On every n-th row, where
+    n = `probe.staleness_every`, as `full_grad_sq`."""
+    full_grad_sq: float
+    """<f_1, f_2>: squared norm of the gradient with full trajectory ratios r_i, not capped, from the same halves."""
+    mismatch_mean: float
+    """Mean over tokens of |log pi(y_t) - log mu(y_t)|: the learner's code against the engine's for the same weights.
+    The three mismatch fields stand on the row of a synchronization at which they were measured."""
+    mismatch_max: float
+    """The largest of these."""
+    mismatch_log_ratio: float
+    """Mean over trajectories of |sum_t [log pi(y_t) - log mu(y_t)]| for the same weights: the log-ratio that remains
+    without any staleness."""
     non_finite: list[str]
     """Names of the fields that were NaN or infinite; absent when all were finite."""
 

@@ -29,6 +29,8 @@ WITNESSES = (
     "log_ratio_max",
     "lag_max",
     "signal",
+    "mismatch_mean",
+    "mismatch_log_ratio",
 )
 
 SPARSEST = 1000

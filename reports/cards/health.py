@@ -2,17 +2,26 @@
 
 from __future__ import annotations
 
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
 from calibrator.advice.types import Recommendation
 from calibrator.laws.types import Finding, StratumFit
 from calibrator.verdicts.types import Verdict
 from reports.cards.advice import confirmation_text
 from reports.cards.blocks import Card, Check, Checks, Paragraph, Status
 from reports.numbers import LR_UPDATES, count, name, percent, plural, significant
-from reports.view import StudyView, stratum_key
+from reports.view import RunView, StudyView, stratum_key
 
 ENOUGH_EVENTS = 5
 CLEAR_WEIGHT = 0.9
 """Posterior weight from which a boundary counts as decided."""
+FLOOR_SEEN, FLOOR_TOO_HIGH = 0.1, 0.5
+"""Share of log(1 + epsilon) from which the engine's mismatch is a warning, and from which the cap acts on noise."""
+TRAJECTORY_RATIOS = frozenset({"tic", "tic_zero", "gmc"})
+"""Estimators whose cap 1 + epsilon is one on trajectory ratios or their sums."""
 
 
 def health_card(view: StudyView) -> Card:
@@ -37,6 +46,7 @@ def all_checks(view: StudyView) -> tuple[Check, ...]:
     """Own checks and findings, the worst first."""
     rec = view.recommendation
     own = [*_advice_checks(rec), *_run_checks(view)] if rec is not None else _run_checks(view)
+    own += mismatch_checks(view)
     return tuple(sorted([*own, *_law_checks(view), *finding_checks(view)], key=severity))
 
 
@@ -94,6 +104,80 @@ def _run_checks(view: StudyView) -> list[Check]:
     if warned:
         checks.append(Check("WARN", "warnings", f"{plural(warned, 'run')} with warnings, listed below."))
     return _uncovered(checks, [f for s in view.fit.strata for f in s.findings])
+
+
+@dataclass(frozen=True)
+class Mismatch:
+    """Engine against learner for the same weights in one run: medians over the rows on which it was measured."""
+
+    per_token: float
+    """Mean |delta logprob|, nats."""
+    length: float
+    """Response tokens."""
+    per_trajectory: float
+    """Mean |sum of the deltas|, nats."""
+    in_ratios: bool
+    """False where mu was recomputed, so that the ratios are free of it."""
+
+    @property
+    def floor(self) -> float:
+        """Log-ratio without staleness: as deltas of random sign add up, or as measured where that is more."""
+        return max(self.per_token * math.sqrt(self.length), self.per_trajectory)
+
+
+def mismatch_checks(view: StudyView) -> list[Check]:
+    """The worst run of each stratum that has a cap on trajectory ratios, where the mismatch was measured."""
+    checks = []
+    for key in view.keys():  # noqa: SIM118
+        epsilon = _positive(dict(key[1]).get("epsilon", ""))
+        if key[0] not in TRAJECTORY_RATIOS or epsilon is None:
+            continue
+        found = [m for run in view.runs_of(key) if (m := mismatch_of(run)) is not None]
+        if found:
+            worst = max(found, key=lambda m: (m.in_ratios, m.floor))
+            checks.append(_mismatch_check(worst, math.log1p(epsilon), view.label(key)))
+    return checks
+
+
+def mismatch_of(run: RunView) -> Mismatch | None:
+    """None where the log holds no mismatch."""
+    columns = run.curve.witnesses if run.curve is not None else {}
+    names = ("mismatch_mean", "response_length", "mismatch_log_ratio", "log_ratio_abs_mean")
+    if any(column not in columns for column in names):
+        return None
+    values = np.array([columns[column] for column in names])
+    measured = values[:, np.isfinite(values).all(axis=0)]
+    if not measured.size:
+        return None
+    per_token, length, per_trajectory, remaining = np.median(measured, axis=1).tolist()
+    return Mismatch(per_token, length, per_trajectory, in_ratios=remaining > 0)
+
+
+def _mismatch_check(found: Mismatch, threshold: float, label: str) -> Check:
+    share = found.floor / threshold
+    status: Status = "PASS"
+    if found.in_ratios and share >= FLOOR_SEEN:
+        status = "FAIL" if share >= FLOOR_TOO_HIGH else "WARN"
+    tail = {
+        "PASS": "" if found.in_ratios else "; mu is recomputed, so the ratios are free of it",
+        "WARN": '; trainer.behaviour_logprobs = "learner" takes it out of the ratios',
+        "FAIL": ': the cap acts on numerical noise; set trainer.behaviour_logprobs = "learner"',
+    }[status]
+    return Check(
+        status,
+        "mismatch",
+        f"{label}: with the same weights, engine and learner differ by {significant(found.per_token)} nats a token "
+        f"(measured), {significant(found.floor)} over a response of {count(found.length)} tokens: {percent(share)} of "
+        f"log(1 + epsilon) = {significant(threshold)}{tail}.",
+    )
+
+
+def _positive(text: str) -> float | None:
+    try:
+        value = float(text)
+    except ValueError:
+        return None
+    return value if 0 < value < math.inf else None
 
 
 def _law_checks(view: StudyView) -> list[Check]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from trainer.engines import make_engine
 from trainer.errors import NonFiniteError
+from trainer.loop.mismatch import fresh_behaviour
 from trainer.loop.sampling import draw_rollouts
 from trainer.loop.session import FINISHED, Session
 
@@ -30,8 +31,12 @@ def lockstep(session: Session) -> tuple[int, str]:
                 )
             except NonFiniteError:
                 return update + 1, session.undrawable(update)
+            cycle, measured = fresh_behaviour(
+                session.policy, cycle, config, first=update, clock=session.recorder.clock
+            )
             for start in range(0, len(cycle), session.batch_size):
-                ended = session.update(update, cycle.rows(start, start + session.batch_size))
+                ended = session.update(update, cycle.rows(start, start + session.batch_size), measured)
+                measured = {}
                 update += 1
                 if ended is not None:
                     return update, ended

@@ -18,6 +18,7 @@ from trainer.loop.learner import Learner
 from trainer.loop.recorder import Recorder
 from trainer.loop.rollouts import Rollouts, Weights
 from trainer.loop.rows import metrics_row
+from trainer.loop.staleness import staleness_bias
 from trainer.machine import free_memory
 from trainer.metrics import FATAL, MetricsRow
 from trainer.models import load_policy
@@ -118,9 +119,13 @@ class Session:
         save_checkpoint(self.folder, self.learner, progress, keep=self.config.checkpoints_kept)
         self._last_checkpoint = update
 
-    def update(self, update: int, rollouts: Rollouts) -> str | None:
-        """One update, its row, its probe. Returns why the run ends here, if it does."""
+    def update(self, update: int, rollouts: Rollouts, measured: MetricsRow | None = None) -> str | None:
+        """One update, its row, its probes. Returns why the run ends here, if it does.
+
+        `measured`: fields that were measured on these rollouts before.
+        """
         trainer = self.config.trainer
+        bias = self._staleness(update, rollouts)
         rate = learning_rate_at(update, peak=self.config.learning_rate, warmup=trainer.warmup)
         with self.recorder.clock.phase("learn"):
             step = self.learner.update(rollouts, rate)
@@ -133,7 +138,7 @@ class Session:
             full_marks=self.task.full_marks,
             eos=self.policy.eos,
         )
-        row.update(self._initial)
+        row.update({**self._initial, **(measured or {}), **bias})
         self._initial = {}
         if _finite(row) and (
             (update + 1) % self.config.probe.every == 0 or update + 1 == self.config.updates
@@ -165,6 +170,14 @@ class Session:
             return self.held_out.probe()
         except NonFiniteError:
             return math.nan, math.nan
+
+    def _staleness(self, update: int, rollouts: Rollouts) -> MetricsRow:
+        """The staleness bias of the batch before `update`, when it is due."""
+        every = self.config.probe.staleness_every
+        if not every or update % every:
+            return {}
+        with self.recorder.clock.phase("probe"):
+            return staleness_bias(self.policy, rollouts, self.config.trainer)
 
     def finish(self, updates: int, ended: str) -> RunSummary:
         """Close the books after `updates` updates."""

@@ -113,3 +113,11 @@ def test_garbage_in_the_middle_names_file_and_line(path: Path, line: str) -> Non
 def test_non_finite_reward_is_left_out() -> None:
     curve = curve_from_rows([row(0), row(1, reward_mean=None), row(2)])
     assert curve.rewards.value.size == 2
+
+
+def test_the_mismatch_stands_on_the_rows_that_hold_it(path: Path) -> None:
+    rows = [row(u) for u in range(8)]
+    rows[4] |= {"mismatch_mean": 1e-7, "mismatch_max": 2e-6, "mismatch_log_ratio": 3e-7}
+    curve = read_metrics(write(path, rows))
+    assert np.flatnonzero(np.isfinite(curve.witnesses["mismatch_mean"])).tolist() == [4]
+    assert curve.witnesses["mismatch_log_ratio"][4] == 3e-7
