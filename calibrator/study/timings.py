@@ -38,7 +38,7 @@ def cycles(folder: Path) -> list[dict[str, float]]:
 
 def seconds_spent(folder: Path) -> float:
     """Seconds that the trial took, by its rows. What a rollout process did beside the learner is no time of its own."""
-    beside = {"update", "start", "generate", "score", "paced"}
+    beside = {"update", "start", "load", "generate", "score", "paced"}
     return sum(
         seconds
         for row in timing_rows(folder)

@@ -25,8 +25,8 @@ class Batch:
     rollouts: Rollouts
     seconds: dict[str, float]
     """Seconds that the rollout process spent by phase since the batch before."""
-    measured: dict[str, float] = field(default_factory=dict)
-    """What was measured while the rollouts were made, for the row of the update."""
+    measured: dict[str, Any] = field(default_factory=dict)
+    """Fields for the row of the update that were measured when the rollouts were made."""
 
 
 @dataclass(frozen=True)

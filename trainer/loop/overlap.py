@@ -10,6 +10,7 @@ from contextlib import suppress
 from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
 from types import TracebackType
+from typing import cast
 
 import torch
 
@@ -19,6 +20,7 @@ from trainer.loop.rollouts import Weights
 from trainer.loop.session import FINISHED, Session
 from trainer.loop.shared import SLOTS, Layout, SharedWeights
 from trainer.loop.worker import Assignment, rollout_process
+from trainer.metrics import MetricsRow
 from trainer.processes import PRELOAD
 
 PATIENCE_AT_END = 5.0
@@ -42,7 +44,8 @@ def overlap(session: Session) -> tuple[int, str]:
                 return update + 1, session.undrawable(update)
             session.recorder.clock.add(batch.seconds)
             session.paced += "paced" in batch.seconds
-            ended = session.update(update, batch.rollouts.to(session.device))
+            measured = cast("MetricsRow", batch.measured)
+            ended = session.update(update, batch.rollouts.to(session.device), measured)
             update += 1
             if ended is not None:
                 session.discarded = [unused.rollouts for unused in rollouts.unused()]

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import copy
 import os
 import signal
 import traceback
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
+from typing import Any
 
 import torch
 
@@ -15,7 +17,8 @@ from trainer.engines import make_engine
 from trainer.errors import TrainerError
 from trainer.loop.clock import Stopwatch
 from trainer.loop.messages import Applied, Batch, Failed, Push, decode, encode
-from trainer.loop.rollouts import Weights
+from trainer.loop.mismatch import fresh_behaviour
+from trainer.loop.rollouts import Rollouts, Weights
 from trainer.loop.sampling import draw_rollouts
 from trainer.loop.shared import Layout, SharedWeights
 from trainer.models import load_policy
@@ -39,9 +42,8 @@ class Assignment:
 
 def rollout_process(connection: Connection, assignment: Assignment) -> None:
     """Body of the process: every error is told to the learner, and the process ends."""
-    signal.signal(
-        signal.SIGINT, signal.SIG_IGN
-    )  # Ctrl-C reaches the whole group; the learner ends this process.
+    # Ctrl-C reaches the whole group; the learner ends this process.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
     die_with_parent()
     try:
         _Worker(connection, assignment).run()
@@ -63,38 +65,52 @@ class _Worker:
         self.next = assignment.start
         self.task = load_task(config.task)
         self.policy = load_policy(config.model, device=assignment.device)
-        self.engine = make_engine(self.policy, config)
+        # Weights mapped from a file lie anywhere; a copy lies as that of a lockstep engine, and sums up the same.
+        self.policy.model = copy.deepcopy(self.policy.model).requires_grad_(requires_grad=False)
+        self.engine = make_engine(self.policy, config, share_weights=config.engine == "hf")
         self.engine.version = -1
         self.clock = Stopwatch()
         self.taken: int | None = None
 
     def run(self) -> None:
         """Batches in the order of their updates, until the last one; then until the learner hangs up."""
-        continues = self.config.overlap.in_flight == "continue"
         try:
             while self.next < self.config.updates:
                 self.synchronize()
                 count = self.ahead()
-                rollouts = draw_rollouts(
-                    self.engine,
-                    self.task,
-                    self.policy,
-                    self.config,
-                    first=self.next,
-                    updates=count,
-                    clock=self.clock,
-                    refresh=self.refresh if continues else None,
-                )
-                self.release()
+                rollouts, measured = self.draw(count)
                 size = len(rollouts) // count
+                seconds = {name: value for name, value in self.clock.take().items() if name != "probe"}
                 for i in range(count):
-                    batch = Batch(self.next + i, rollouts.rows(i * size, (i + 1) * size), self.clock.take())
+                    batch = Batch(self.next + i, rollouts.rows(i * size, (i + 1) * size), seconds, measured)
                     self.connection.send_bytes(encode(batch))
+                    seconds, measured = {}, {}
                 self.next += count
             while True:
                 self.connection.recv_bytes()
         finally:
             self.engine.close()
+
+    def draw(self, updates: int) -> tuple[Rollouts, dict[str, Any]]:
+        """Rollouts for the next `updates` updates, and what was measured on them."""
+        version = self.engine.version
+        rollouts = draw_rollouts(
+            self.engine,
+            self.task,
+            self.policy,
+            self.config,
+            first=self.next,
+            updates=updates,
+            clock=self.clock,
+            refresh=self.refresh if self.config.overlap.in_flight == "continue" else None,
+        )
+        self.release()
+        if self.engine.version != version:
+            return rollouts, {}  # of mixed versions: no single set of weights could recompute their logprobs
+        rollouts, measured = fresh_behaviour(
+            self.policy, rollouts, self.config, first=self.next, clock=self.clock
+        )
+        return rollouts, dict(measured)
 
     def ahead(self) -> int:
         """Updates whose rollouts may be drawn now; none while there are no weights yet."""
@@ -118,7 +134,7 @@ class _Worker:
 
     def apply(self, new: tuple[Weights, int] | None) -> None:
         if new is not None:
-            with self.clock.phase("synchronize"):
+            with self.clock.phase("load"):
                 self.engine.update_weights(*new)
             self.release()
 
@@ -133,7 +149,12 @@ class _Worker:
         if push is None:
             return None
         self.taken = push.version
-        return self.shared.read(push.slot), push.version
+        weights = self.shared.read(push.slot)
+        if self.config.engine != "hf":  # which works on the policy itself
+            with torch.no_grad():
+                for name, parameter in self.policy.model.named_parameters():
+                    parameter.copy_(weights[name])
+        return weights, push.version
 
     def release(self) -> None:
         """Tell the learner that the weights taken last are in use and their slots free."""

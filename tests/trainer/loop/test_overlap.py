@@ -267,3 +267,17 @@ def test_messages_survive_the_way() -> None:
     assert isinstance(error, Failed)
     assert type(error.error()) is TrainerError
     assert isinstance(Failed("", "ValueError: x").error(), RuntimeError)
+
+
+@pytest.mark.parametrize("source", ["engine", "learner"])
+def test_mismatch_is_measured_where_the_rollouts_are_made(tmp_path: Path, source: str) -> None:
+    """On the embedded policy in float32 the floor is rounding: below 1e-5 nats a token, though the lag is not 0."""
+    trainer = TrainerConfig(group_size=4, prompts_per_update=2, warmup=4, behaviour_logprobs=source)
+    train(config(trainer=trainer, probe=ProbeConfig(every=4, prompts=16)), tmp_path)
+    measured = [row for row in rows(tmp_path) if "mismatch_mean" in row]
+    assert [row["update"] for row in measured] == [0, 4, 8, 12]
+    assert max(row["lag_max"] for row in measured) > 0
+    assert 0 < max(row["mismatch_max"] for row in measured) < 1e-5
+    first = rows(tmp_path)[0]
+    if source == "learner":
+        assert first["log_ratio_abs_mean"] == 0.0
