@@ -144,10 +144,12 @@ def _in_range(task: Task, answer: float | Unscored, completion: str, reference: 
         return answer
     floor, full = task.reward_floor, task.full_marks
     dust = DUST * (full - floor)
-    if not floor - dust <= answer <= full + dust:
+    # The floor is what guessing scores; one completion may do worse, but not by more than the whole scale.
+    if not floor - (full - floor) - dust <= answer <= full + dust:
         raise ConfigError(
-            f"{_who(task)} returned {answer:g} for {_sample(completion, reference)}, outside reward_floor = {floor:g} "
-            f"to full_marks = {full:g}; declare the range of its rewards in {type(task).__name__}"
+            f"{_who(task)} returned {answer:g} for {_sample(completion, reference)}, which does not fit "
+            f"reward_floor = {floor:g} (what guessing scores) and full_marks = {full:g}: declare the scale of its "
+            f"rewards in {type(task).__name__}"
         )
     return answer
 

@@ -143,9 +143,14 @@ def test_a_limit_restores_what_it_changed_and_other_threads_are_not_interrupted(
 
 @pytest.mark.parametrize("reward", [3000.0, -4.0])
 def test_a_reward_outside_the_declared_range_is_an_error_with_the_remedy(reward: float) -> None:
-    words = rf"returned {reward:g} for 'bad' .*reward_floor = 0 to full_marks = 1; declare the range"
+    words = rf"returned {reward:g} for 'bad' .*reward_floor = 0 .*full_marks = 1: declare the scale"
     with pytest.raises(ConfigError, match=words):
         rewards(Fragile(lambda: reward), ["bad", "good"], ["r", "s"], SKIP)
+
+
+def test_one_completion_may_be_worse_than_guessing() -> None:
+    """The floor is what guessing scores on average: single rewards lie on both sides of it."""
+    assert rewards(Fragile(lambda: -0.5), ["bad", "good"], ["r", "s"], SKIP)[0] == -0.5
 
 
 def test_advantages_leave_the_unscored_out() -> None:
