@@ -83,6 +83,7 @@ class ResourcesConfig(Config):
     gpus_per_trial: Annotated[int, Field(ge=0)] | None = None
     """GPUs of one trial; left out: 1 where there are GPUs, else 0."""
     engine: EngineName = "hf"
+    """What generates: `hf` (transformers), `vllm` (in each trial's process) or `vllm-server` (a process beside it)."""
     placement: Literal["colocated", "separate"] = "colocated"
 
 
@@ -131,13 +132,18 @@ class StudyConfig(Config):
     def setting(self) -> dict[str, Any]:
         """What trials depend on; a study folder holds trials of one setting only.
 
-        Horizon, risk, rule, objective, budget, rounds, resources and logging may change between calls.
+        Horizon, risk, rule, objective, budget, rounds, resources other than the engine, and logging may change
+        between calls.
         """
         sweep = self.sweep.model_dump(
             mode="json", include={"sync_intervals", "learning_rates", "seeds", "estimators"}
         )
         kept = {"model", "task", "trainer", "probe"}
-        return {**self.model_dump(mode="json", include=kept), "sweep": sweep}
+        return {
+            **self.model_dump(mode="json", include=kept),
+            "sweep": sweep,
+            "engine": self.resources.engine,
+        }
 
     def run_config(
         self,
