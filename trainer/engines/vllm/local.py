@@ -1,0 +1,190 @@
+"""vLLM in the process that generates: the learner's own (`lockstep`) or the rollout worker's (`overlap`)."""
+
+from __future__ import annotations
+
+import os
+import random
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from typing import Any
+
+import numpy as np
+import torch
+
+from trainer.config import RunConfig
+from trainer.engines.protocol import Refresh
+from trainer.engines.tokens import Completion, encode, pack
+from trainer.engines.vllm.settings import (
+    check_lengths,
+    engine_arguments,
+    max_length,
+    prompt_seeds,
+    quiet_environment,
+    require_vllm,
+    sampling_parameters,
+    versions_of,
+)
+from trainer.errors import ConfigError
+from trainer.loop.rollouts import Rollouts, Weights
+from trainer.models import Policy
+
+
+class VllmEngine:
+    """Steps vLLM's engine by hand, so that new weights may come between two decoding steps."""
+
+    def __init__(self, policy: Policy, config: RunConfig) -> None:
+        """Start vLLM with the policy's present weights.
+
+        On a GPU that the learner uses in turns with it (`lockstep`), vLLM sleeps while the learner works.
+
+        Raises ConfigError when vLLM is missing or cannot run this model with these settings.
+        """
+        require_vllm("vllm")
+        self._policy, self._config = policy, config
+        self._gpu = torch.cuda.is_available()
+        self._sleeps = self._gpu and config.vllm.sleep and config.schedule == "lockstep"
+        self._longest = max_length(policy, config)
+        self._llm = self._start()
+        self.update_weights(dict(policy.model.named_parameters()), 0)
+
+    def generate(
+        self, prompts: Sequence[str], *, samples: int, seed: int, refresh: Refresh | None = None
+    ) -> Rollouts:
+        """See `Engine.generate`. Raises ConfigError when a prompt is empty or too long."""
+        encoded = encode(self._policy, prompts)
+        limit = self._config.trainer.response_limit
+        check_lengths(encoded, limit=limit, longest=self._longest)
+        if self._sleeps:
+            self._llm.wake_up()
+        with self._uncompiled():
+            self._request(encoded, samples, seed)
+            finished = self._run(refresh)
+        if self._sleeps:
+            self._llm.sleep(level=1)
+        return pack(
+            encoded,
+            [_completion(output) for prompt in range(len(encoded)) for output in finished[prompt]],
+            pad=self._policy.pad,
+            limit=limit,
+            device=next(self._policy.model.parameters()).device,
+        )
+
+    def update_weights(self, weights: Weights, version: int) -> None:
+        """Reload in place, whatever device the weights lie on; what was cached with the old ones is dropped."""
+        if self._sleeps:
+            self._llm.wake_up(tags=["weights"])
+        with torch.no_grad():
+            named = [(name, weight.detach()) for name, weight in weights.items()]
+            self._llm.collective_rpc("reload_weights", kwargs={"weights_iterator": iter(named)})
+            if not self._gpu:
+                self._llm.apply_model(repack_tied_head)
+        engine = self._llm.llm_engine
+        engine.set_weight_version(str(version))
+        engine.reset_prefix_cache(reset_running_requests=True)
+        self.version = version
+
+    def close(self) -> None:
+        """Free the weights and the cache; another engine may be started afterwards."""
+        self._llm.llm_engine.engine_core.shutdown()
+        del self._llm
+
+    def _start(self) -> Any:
+        arguments = engine_arguments(self._policy, self._config, gpu=self._gpu, sleep=self._sleeps)
+        variables = quiet_environment(self._config, gpu=self._gpu) | {"VLLM_ENABLE_V1_MULTIPROCESSING": "0"}
+        with _environment(variables), _process_state(), self._uncompiled():
+            try:
+                from vllm import LLM
+
+                return LLM(**arguments, disable_log_stats=True)
+            except (
+                ValueError,
+                RuntimeError,
+                AssertionError,
+                NotImplementedError,
+                torch.OutOfMemoryError,
+            ) as error:
+                raise ConfigError(
+                    f"engine = 'vllm' cannot run model.path = {self._config.model.path!r}: {error}\n"
+                    "If memory is short, lower trainer.prompt_limit, trainer.response_limit or vllm.max_sequences, "
+                    "or change vllm.memory_share (GPU) or vllm.cache_gib (CPU); if vLLM does not know the model, "
+                    "use engine = 'hf'."
+                ) from error
+
+    def _request(self, encoded: Sequence[list[int]], samples: int, seed: int) -> None:
+        from vllm import SamplingParams
+        from vllm.sampling_params import RequestOutputKind
+
+        for number, (ids, own) in enumerate(zip(encoded, prompt_seeds(seed, len(encoded)), strict=True)):
+            parameters = SamplingParams(
+                **sampling_parameters(self._policy, self._config, samples=samples, seed=own),
+                flat_logprobs=True,
+                output_kind=RequestOutputKind.FINAL_ONLY,
+            )
+            self._llm.llm_engine.add_request(str(number), {"prompt_token_ids": ids}, parameters)
+
+    def _run(self, refresh: Refresh | None) -> dict[int, list[Any]]:
+        """Step until every request is finished. Returns the outputs of each prompt by its number."""
+        engine = self._llm.llm_engine
+        finished: dict[int, list[Any]] = {}
+        while engine.has_unfinished_requests():
+            for request in engine.step():
+                finished[int(request.request_id)] = request.outputs
+            new = refresh() if refresh is not None and engine.has_unfinished_requests() else None
+            if new is not None:
+                self.update_weights(*new)
+        return finished
+
+    def _uncompiled(self) -> AbstractContextManager[object]:
+        """On a CPU, run vLLM's small compiled functions as they are: compiling them takes half a minute."""
+        import torch._dynamo
+
+        return nullcontext() if self._gpu else torch._dynamo.config.patch(disable=True)
+
+
+def repack_tied_head(model: Any) -> None:
+    """Rebuild the packed copy of an output head that is tied to the embeddings.
+
+    On a CPU vLLM 0.32 reloads the embeddings of such a model and leaves the packed head as it was.
+    """
+    head = getattr(model, "lm_head", None)
+    embedding = getattr(getattr(model, "model", None), "embed_tokens", None)
+    tied = getattr(getattr(model, "config", None), "tie_word_embeddings", False)
+    if tied and head is not None and embedding is not None:
+        head.weight = embedding.weight
+        head.quant_method.process_weights_after_loading(head)
+
+
+def _completion(output: Any) -> Completion:
+    tokens = list(output.token_ids)
+    return Completion(tokens, output.logprobs.logprobs, versions_of(output.weight_versions, len(tokens)))
+
+
+@contextmanager
+def _environment(variables: Mapping[str, str]) -> Iterator[None]:
+    """Set environment variables for the time of the block, and undo what vLLM adds there for its own children."""
+    before = {name: os.environ.get(name) for name in (*variables, "LD_PRELOAD", "LD_LIBRARY_PATH")}
+    os.environ.update(variables)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value
+
+
+@contextmanager
+def _process_state() -> Iterator[None]:
+    """Keep what vLLM changes in its process: the seeds, and on a CPU `torch.set_num_threads`."""
+    threads = torch.set_num_threads
+    with torch.random.fork_rng(), warnings.catch_warnings():
+        warnings.simplefilter("ignore", FutureWarning)  # those of vLLM's own calls
+        python, numpy = random.getstate(), np.random.get_state()
+        try:
+            yield
+        finally:
+            random.setstate(python)
+            np.random.set_state(numpy)
+            torch.set_num_threads = threads
