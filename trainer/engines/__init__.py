@@ -27,7 +27,17 @@ def _vllm(policy: Policy, config: RunConfig, share_weights: bool) -> Engine:
     return VllmEngine(policy, config)
 
 
-ENGINES: dict[str, Callable[[Policy, RunConfig, bool], Engine]] = {"hf": _hf, "vllm": _vllm}
+def _vllm_server(policy: Policy, config: RunConfig, share_weights: bool) -> Engine:
+    from trainer.engines.vllm.server import VllmServerEngine
+
+    return VllmServerEngine(policy, config)
+
+
+ENGINES: dict[str, Callable[[Policy, RunConfig, bool], Engine]] = {
+    "hf": _hf,
+    "vllm": _vllm,
+    "vllm-server": _vllm_server,
+}
 
 
 def make_engine(policy: Policy, config: RunConfig, *, share_weights: bool = False) -> Engine:

@@ -18,13 +18,14 @@ from trainer.engines.tokens import Completion, encode, pack
 from trainer.engines.vllm.settings import (
     check_lengths,
     engine_arguments,
+    environment,
     max_length,
     prompt_seeds,
-    quiet_environment,
     require_vllm,
     sampling_parameters,
     versions_of,
 )
+from trainer.engines.vllm.tied import repack_tied_head
 from trainer.errors import ConfigError
 from trainer.loop.rollouts import Rollouts, Weights
 from trainer.models import Policy
@@ -91,12 +92,17 @@ class VllmEngine:
 
     def _start(self) -> Any:
         arguments = engine_arguments(self._policy, self._config, gpu=self._gpu, sleep=self._sleeps)
-        variables = quiet_environment(self._config, gpu=self._gpu) | {"VLLM_ENABLE_V1_MULTIPROCESSING": "0"}
+        arguments |= {
+            "disable_log_stats": True,
+            "async_scheduling": False,  # else a step in flight would be labelled with a version that it has not seen
+        }
+        variables = environment(self._config, gpu=self._gpu, log_level="ERROR")
+        variables["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"
         with _environment(variables), _process_state(), self._uncompiled():
             try:
                 from vllm import LLM
 
-                return LLM(**arguments, disable_log_stats=True)
+                return LLM(**arguments)
             except (
                 ValueError,
                 RuntimeError,
@@ -140,19 +146,6 @@ class VllmEngine:
         import torch._dynamo
 
         return nullcontext() if self._gpu else torch._dynamo.config.patch(disable=True)
-
-
-def repack_tied_head(model: Any) -> None:
-    """Rebuild the packed copy of an output head that is tied to the embeddings.
-
-    On a CPU vLLM 0.32 reloads the embeddings of such a model and leaves the packed head as it was.
-    """
-    head = getattr(model, "lm_head", None)
-    embedding = getattr(getattr(model, "model", None), "embed_tokens", None)
-    tied = getattr(getattr(model, "config", None), "tie_word_embeddings", False)
-    if tied and head is not None and embedding is not None:
-        head.weight = embedding.weight
-        head.quant_method.process_weights_after_loading(head)
 
 
 def _completion(output: Any) -> Completion:

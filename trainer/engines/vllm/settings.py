@@ -48,15 +48,15 @@ def max_length(policy: Policy, config: RunConfig) -> int:
     """
     trainer = config.trainer
     positions: int | None = getattr(policy.model.config, "max_position_embeddings", None)
-    prompt = trainer.prompt_limit
-    if prompt is None and positions is None:
+    total = positions if trainer.prompt_limit is None else trainer.prompt_limit + trainer.response_limit
+    if total is None:
         raise ConfigError("trainer.prompt_limit: the model does not tell how many positions it has; set it")
-    if positions is not None and (prompt or 1) + trainer.response_limit > positions:
+    if positions is not None and max(total, trainer.response_limit + 1) > positions:
         raise ConfigError(
             f"trainer.response_limit = {trainer.response_limit} and the prompts do not fit the model's "
             f"{positions} positions: lower trainer.response_limit or trainer.prompt_limit"
         )
-    return prompt + trainer.response_limit if prompt is not None else positions or 0
+    return total
 
 
 def check_lengths(prompts: Sequence[Sequence[int]], *, limit: int, longest: int) -> None:
@@ -80,12 +80,12 @@ def engine_arguments(policy: Policy, config: RunConfig, *, gpu: bool, sleep: boo
         "max_num_seqs": config.vllm.max_sequences,
         "gpu_memory_utilization": config.vllm.memory_share,
         "enforce_eager": not gpu,
+        "enable_chunked_prefill": gpu,  # on a CPU vLLM 0.32 fails when a prompt with a seed is cut in two
         "enable_sleep_mode": sleep,
         "seed": 0,  # requests have their own
         "generation_config": "vllm",  # the folder's own top-k, top-p and temperature must not leak in
         "logprobs_mode": "processed_logprobs",  # those of the tempered distribution, the one sampled from
         "skip_tokenizer_init": True,  # token ids in, token ids out
-        "async_scheduling": False,  # else a step in flight would be labelled with a version it has not seen
     }
 
 
@@ -129,11 +129,11 @@ def versions_of(spans: Sequence[Any] | None, length: int) -> list[int]:
     return found
 
 
-def quiet_environment(config: RunConfig, *, gpu: bool) -> dict[str, str]:
+def environment(config: RunConfig, *, gpu: bool, log_level: str) -> dict[str, str]:
     """Environment variables that vLLM reads when it is imported and started; the user's own values win."""
     wanted = {
         "VLLM_NO_USAGE_STATS": "1",
-        "VLLM_LOGGING_LEVEL": "ERROR",
+        "VLLM_LOGGING_LEVEL": log_level,
         "VLLM_LOGGING_STREAM": "ext://sys.stderr",
         "HF_HUB_OFFLINE": "1",
         "TOKENIZERS_PARALLELISM": "false",
