@@ -19,6 +19,8 @@ SUPERVISE = Path(__file__).with_name("supervise.py")
 SHARED_MEMORY = Path("/dev/shm")  # noqa: S108 - the files lie in a private folder there
 TAIL = 4000
 """Characters of the log that stand in an error."""
+GRACE = 30.0
+"""Seconds for the server to free its shared memory and end; its supervisor kills it before."""
 
 
 class ServerProcess:
@@ -36,6 +38,11 @@ class ServerProcess:
                 env={**os.environ, **variables},
                 start_new_session=True,
             )
+
+    @property
+    def pid(self) -> int:
+        """Number of the process, and of its group."""
+        return self._process.pid
 
     def wait_until(self, ready: Callable[[], bool], *, seconds: float) -> None:
         """Return when `ready` says so. Raises EnvironmentFailedError when the process ends first, or in time."""
@@ -69,7 +76,7 @@ class ServerProcess:
         if self._process.stdin is not None:
             self._process.stdin.close()  # what its supervisor waits for
         try:
-            self._process.wait(15)
+            self._process.wait(GRACE)
         except subprocess.TimeoutExpired:
             with suppress(ProcessLookupError):
                 os.killpg(self._process.pid, signal.SIGKILL)
