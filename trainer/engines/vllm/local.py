@@ -170,8 +170,8 @@ def _environment(variables: Mapping[str, str]) -> Iterator[None]:
 
 @contextmanager
 def _process_state() -> Iterator[None]:
-    """Keep what vLLM changes in its process: the seeds, and on a CPU `torch.set_num_threads`."""
-    threads = torch.set_num_threads
+    """Keep what vLLM changes in its process: seeds, number of threads, and on a CPU the function that sets it."""
+    set_threads, threads = torch.set_num_threads, torch.get_num_threads()
     with torch.random.fork_rng(), warnings.catch_warnings():
         warnings.simplefilter("ignore", FutureWarning)  # those of vLLM's own calls
         python, numpy = random.getstate(), np.random.get_state()
@@ -180,4 +180,5 @@ def _process_state() -> Iterator[None]:
         finally:
             random.setstate(python)
             np.random.set_state(numpy)
-            torch.set_num_threads = threads
+            torch.set_num_threads = set_threads
+            torch.set_num_threads(threads)

@@ -64,6 +64,17 @@ def test_a_tied_model_and_a_folder_with_sampling_defaults(tmp_path: Path) -> Non
         assert bool(((rollouts.response == 3) & rollouts.mask)[:, :-1].any())
 
 
+def test_nothing_is_compiled(policy: Policy) -> None:
+    """Even where torch was imported long before, as in a worker of a fork server: compiling takes half a minute."""
+    from torch._dynamo.utils import counters
+
+    counters.clear()
+    with running(policy) as engine:
+        engine.generate(prompts(4), samples=2, seed=0)
+    assert not counters["frames"]
+    assert not torch._dynamo.config.disable
+
+
 def test_the_process_is_left_as_it_was(policy: Policy) -> None:
     """vLLM seeds the process, replaces `torch.set_num_threads` and fills the environment for its children."""
 
