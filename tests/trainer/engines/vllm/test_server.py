@@ -12,8 +12,9 @@ from pathlib import Path
 import pytest
 import torch
 from torch import Tensor
-from vllm_helpers import EXACT, gaps, prompts, running, shaken, weights
+from vllm_helpers import EXACT, gaps, prompts, running, shaken, tied_policy, weights
 
+from trainer.config import ModelConfig
 from trainer.engines.vllm.server import VllmServerEngine
 from trainer.engines.vllm.supervise import others
 from trainer.errors import EnvironmentFailedError
@@ -23,8 +24,19 @@ pytestmark = [pytest.mark.vllm, pytest.mark.slow]
 
 
 @pytest.fixture(scope="module")
-def engine(policy: Policy) -> Iterator[VllmServerEngine]:
-    with running(policy, "vllm-server") as engine:
+def tied(tmp_path_factory: pytest.TempPathFactory) -> tuple[Policy, ModelConfig]:
+    """The harder of the two kinds of model, see `docs/vllm.md`; `test_local` has the other."""
+    return tied_policy(tmp_path_factory.mktemp("tied"))
+
+
+@pytest.fixture(scope="module")
+def policy(tied: tuple[Policy, ModelConfig]) -> Policy:
+    return tied[0]
+
+
+@pytest.fixture(scope="module")
+def engine(tied: tuple[Policy, ModelConfig]) -> Iterator[VllmServerEngine]:
+    with running(tied[0], "vllm-server", model=tied[1]) as engine:
         assert isinstance(engine, VllmServerEngine)
         yield engine
 

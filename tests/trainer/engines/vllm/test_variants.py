@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import os
 import random
 from pathlib import Path
@@ -11,10 +10,19 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from vllm_helpers import EXACT, first_token_p_value, gaps, prompts, running, shaken, weights
+from vllm_helpers import (
+    EXACT,
+    first_token_p_value,
+    gaps,
+    prompts,
+    running,
+    shaken,
+    tied_policy,
+    weights,
+)
 
-from trainer.config import ModelConfig, TrainerConfig
-from trainer.models import Policy, load_policy, save_policy
+from trainer.config import TrainerConfig
+from trainer.models import Policy
 
 pytestmark = [pytest.mark.vllm, pytest.mark.slow]
 
@@ -35,29 +43,13 @@ def test_bfloat16_is_near(policy: Policy) -> None:
     assert 1e-4 < float(gap.mean()) < 0.05
 
 
-def tied_policy(folder: Path) -> tuple[Policy, ModelConfig]:
-    """The shipped policy's shape with its output head tied to its embeddings, and end tokens of its own."""
-    from transformers import AutoModelForCausalLM
-
-    shipped = load_policy(ModelConfig(), device="cpu")
-    settings = copy.deepcopy(shipped.model.config)
-    settings.tie_word_embeddings = True
-    torch.manual_seed(0)
-    shipped.model = AutoModelForCausalLM.from_config(settings).float()
-    # What must not leak into sampling: a temperature, a top-k and an end token more than the tokenizer has.
-    shipped.model.generation_config.update(temperature=0.1, top_k=1, do_sample=True, eos_token_id=[3, 12])
-    save_policy(shipped, folder)
-    settings = ModelConfig(path=str(folder))
-    return load_policy(settings, device="cpu"), settings
-
-
 def test_a_tied_model_and_a_folder_with_sampling_defaults(tmp_path: Path) -> None:
     tied, settings = tied_policy(tmp_path)
     base = weights(tied)
     assert "lm_head.weight" not in base
     with running(tied, model=settings) as engine:
         for version in (0, 1, 2, 3):
-            values = shaken(base, version, by=0.5) if version else base
+            values = shaken(base, version) if version else base
             engine.update_weights(values, version)
             rollouts = engine.generate(prompts(32), samples=4, seed=version)
             assert float(gaps(tied, values, rollouts).max()) < EXACT

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,11 +13,11 @@ import torch
 from scipy import stats
 from torch import Tensor
 
-from trainer.config import EngineName, RunConfig, TrainerConfig
+from trainer.config import EngineName, ModelConfig, RunConfig, TrainerConfig
 from trainer.engines import Engine, make_engine
 from trainer.loop.learner import response_logprobs
 from trainer.loop.rollouts import Rollouts
-from trainer.models import Policy
+from trainer.models import Policy, load_policy, save_policy
 from trainer.tasks import RunningSum
 
 EXACT = 1e-5
@@ -75,3 +77,21 @@ def first_token_p_value(policy: Policy, sampler: Engine, *, temperature: float) 
             [*expected[~rare], expected[rare].sum()],
         ).pvalue
     )
+
+
+def tied_policy(folder: Path) -> tuple[Policy, ModelConfig]:
+    """The shipped policy's shape with its output head tied to its embeddings, and end tokens of its own."""
+    from transformers import AutoModelForCausalLM
+
+    shipped = load_policy(ModelConfig(), device="cpu")
+    settings = copy.deepcopy(shipped.model.config)
+    settings.tie_word_embeddings = True
+    torch.manual_seed(0)
+    shipped.model = AutoModelForCausalLM.from_config(settings).float()
+    with torch.no_grad():
+        shipped.model.model.embed_tokens.weight.mul_(4)  # not near uniform
+    # What must not leak into sampling: a temperature, a top-k and an end token more than the tokenizer has.
+    shipped.model.generation_config.update(temperature=0.1, top_k=1, do_sample=True, eos_token_id=[3, 12])
+    save_policy(shipped, folder)
+    settings = ModelConfig(path=str(folder))
+    return load_policy(settings, device="cpu"), settings
