@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from trainer.errors import ConfigError
+from trainer.errors import ConfigError, NonFiniteError
 from trainer.loop.rollouts import Rollouts
 from trainer.models import Policy
 
@@ -49,7 +49,10 @@ def pack(
     limit: int,
     device: torch.device,
 ) -> Rollouts:
-    """Rollouts of `completions`, which are whole groups of `prompts` in order; T is `limit`."""
+    """Rollouts of `completions`, which are whole groups of `prompts` in order; T is `limit`.
+
+    Raises NonFiniteError when a logprob is no number.
+    """
     samples = len(completions) // len(prompts)
     ids, real = pad_left(prompts, pad)
     shape = (len(completions), limit)
@@ -63,6 +66,8 @@ def pack(
         mask[row, :length] = True
         behaviour[row, :length] = torch.tensor(completion.logprobs)
         version[row, :length] = torch.tensor(completion.versions)
+    if not bool(behaviour.isfinite().all()):
+        raise NonFiniteError("the policy's logits are not finite")
     return Rollouts(
         prompt=ids.repeat_interleave(samples, dim=0).to(device),
         prompt_mask=real.repeat_interleave(samples, dim=0).to(device),

@@ -35,7 +35,7 @@ class VllmEngine:
     """Steps vLLM's engine by hand, so that new weights may come between two decoding steps."""
 
     def __init__(self, policy: Policy, config: RunConfig) -> None:
-        """Start vLLM with the policy's present weights.
+        """Start vLLM with the policy's present weights, on the policy's GPU if there is one.
 
         On a GPU that the learner uses in turns with it (`lockstep`), vLLM sleeps while the learner works.
 
@@ -43,6 +43,7 @@ class VllmEngine:
         """
         require_vllm("vllm")
         self._policy, self._config = policy, config
+        self._device = next(policy.model.parameters()).device
         self._gpu = torch.cuda.is_available()
         self._sleeps = self._gpu and config.vllm.sleep and config.schedule == "lockstep"
         self._longest = max_length(policy, config)
@@ -59,8 +60,12 @@ class VllmEngine:
         if self._sleeps:
             self._llm.wake_up()
         with self._uncompiled():
-            self._request(encoded, samples, seed)
-            finished = self._run(refresh)
+            try:
+                self._request(encoded, samples, seed)
+                finished = self._run(refresh)
+            except BaseException:
+                self._llm.llm_engine.abort_request([str(number) for number in range(len(encoded))])
+                raise
         if self._sleeps:
             self._llm.sleep(level=1)
         return pack(
@@ -68,7 +73,7 @@ class VllmEngine:
             [_completion(output) for prompt in range(len(encoded)) for output in finished[prompt]],
             pad=self._policy.pad,
             limit=limit,
-            device=next(self._policy.model.parameters()).device,
+            device=self._device,
         )
 
     def update_weights(self, weights: Weights, version: int) -> None:
@@ -96,6 +101,8 @@ class VllmEngine:
             "disable_log_stats": True,
             "async_scheduling": False,  # else a step in flight would be labelled with a version that it has not seen
         }
+        if self._gpu:
+            arguments["device_ids"] = [self._device.index or 0]
         variables = environment(self._config, gpu=self._gpu, log_level="ERROR")
         variables["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"
         with _environment(variables), _process_state(), self._uncompiled():

@@ -12,7 +12,7 @@ from vllm_helpers import EXACT, first_token_p_value, gaps, prompts, running, sha
 
 from trainer.engines import Engine
 from trainer.engines.hf import HfEngine
-from trainer.errors import ConfigError
+from trainer.errors import ConfigError, NonFiniteError
 from trainer.loop.rollouts import Rollouts
 from trainer.models import Policy
 from trainer.tasks import RunningSum
@@ -144,3 +144,25 @@ def test_an_empty_prompt_and_a_long_one_are_config_errors(engine: Engine) -> Non
         engine.generate(["1=", ""], samples=1, seed=0)
     with pytest.raises(ConfigError, match=r"trainer\.prompt_limit.*of 60 tokens"):
         engine.generate(["1" * 59 + "="], samples=1, seed=0)
+
+
+def test_logits_that_are_no_numbers_are_said_to_be_so(
+    policy: Policy, engine: Engine, base: dict[str, Tensor]
+) -> None:
+    broken = {name: value * float("nan") if "norm" in name else value for name, value in base.items()}
+    engine.update_weights(broken, 1)
+    with pytest.raises(NonFiniteError, match="logits are not finite"):
+        engine.generate(prompts(4), samples=2, seed=0)
+
+
+def test_requests_of_a_generation_that_was_broken_off_are_gone(
+    policy: Policy, engine: Engine, base: dict[str, Tensor]
+) -> None:
+    def interrupt() -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        engine.generate(prompts(64), samples=8, seed=3, refresh=interrupt)
+    rollouts = engine.generate(prompts(4), samples=2, seed=0)
+    assert len(rollouts) == 8
+    assert float(gaps(policy, base, rollouts).max()) < EXACT
