@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from trainer.config import ProbeConfig, RunConfig, TaskConfig, TrainerConfig
+from trainer.config import OverlapConfig, ProbeConfig, RunConfig, TaskConfig, TrainerConfig
 from trainer.loop.train import train
 from trainer.metrics import MetricsRow
 
@@ -67,3 +67,14 @@ def test_training_improves_the_policy(tmp_path: Path) -> None:
     assert summary.held_out_after is not None
     assert 0.35 < summary.held_out_before < 0.46
     assert summary.held_out_after > 0.6
+
+
+def test_overlap_with_responses_that_continue(tmp_path: Path) -> None:
+    run = config(schedule="overlap", overlap=OverlapConfig(in_flight="continue"), updates=12)
+    assert train(run, tmp_path).ended == "finished"
+    made = rows(tmp_path)
+    assert [row["update"] for row in made] == list(range(12))
+    assert max(row["lag_max"] for row in made) <= run.lag_bound
+    fresh = [row["log_ratio_abs_mean"] for row in made if row["lag_max"] == 0]
+    assert fresh  # the first update at least
+    assert max(fresh) < 9e-5
