@@ -107,9 +107,13 @@ class VllmEngine:
         variables["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"
         with _environment(variables), _process_state(), self._uncompiled():
             try:
-                from vllm import LLM
+                from vllm import LLM, SamplingParams
 
-                return LLM(**arguments)
+                llm = LLM(**arguments)
+                # Some kernels say only when they are called that they do not know the model's shape.
+                one = SamplingParams(max_tokens=1, detokenize=False)
+                llm.generate([{"prompt_token_ids": [self._policy.eos]}], one, use_tqdm=False)
+                return llm
             except (
                 ValueError,
                 RuntimeError,

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 import torch
 from torch import Tensor
-from vllm_helpers import EXACT, gaps, prompts, running, shaken, tied_policy, weights
+from vllm_helpers import EXACT, gaps, made_policy, prompts, running, shaken, weights
 
 from trainer.config import ModelConfig
 from trainer.engines.vllm.server import VllmServerEngine
@@ -26,7 +26,7 @@ pytestmark = [pytest.mark.vllm, pytest.mark.slow]
 @pytest.fixture(scope="module")
 def tied(tmp_path_factory: pytest.TempPathFactory) -> tuple[Policy, ModelConfig]:
     """The harder of the two kinds of model, see `docs/vllm.md`; `test_local` has the other."""
-    return tied_policy(tmp_path_factory.mktemp("tied"))
+    return made_policy(tmp_path_factory.mktemp("tied"), tie_word_embeddings=True)
 
 
 @pytest.fixture(scope="module")

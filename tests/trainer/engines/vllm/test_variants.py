@@ -14,14 +14,15 @@ from vllm_helpers import (
     EXACT,
     first_token_p_value,
     gaps,
+    made_policy,
     prompts,
     running,
     shaken,
-    tied_policy,
     weights,
 )
 
 from trainer.config import TrainerConfig
+from trainer.errors import ConfigError
 from trainer.models import Policy
 
 pytestmark = [pytest.mark.vllm, pytest.mark.slow]
@@ -44,7 +45,7 @@ def test_bfloat16_is_near(policy: Policy) -> None:
 
 
 def test_a_tied_model_and_a_folder_with_sampling_defaults(tmp_path: Path) -> None:
-    tied, settings = tied_policy(tmp_path)
+    tied, settings = made_policy(tmp_path, tie_word_embeddings=True)
     base = weights(tied)
     assert "lm_head.weight" not in base
     with running(tied, model=settings) as engine:
@@ -54,6 +55,17 @@ def test_a_tied_model_and_a_folder_with_sampling_defaults(tmp_path: Path) -> Non
             rollouts = engine.generate(prompts(32), samples=4, seed=version)
             assert float(gaps(tied, values, rollouts).max()) < EXACT
         assert bool(((rollouts.response == 3) & rollouts.mask)[:, :-1].any())
+
+
+def test_a_model_that_vllm_cannot_run_is_refused_at_the_start(tmp_path: Path) -> None:
+    odd, settings = made_policy(tmp_path, head_dim=16)
+    with (
+        pytest.raises(ConfigError, match=r"(?s)engine = 'vllm' cannot run model\.path.*use engine = 'hf'"),
+        running(odd, model=settings),
+    ):
+        pass
+    with running(odd, "hf", model=settings) as engine:
+        assert len(engine.generate(prompts(2), samples=2, seed=0)) == 4
 
 
 def test_nothing_is_compiled(policy: Policy) -> None:

@@ -79,15 +79,15 @@ def first_token_p_value(policy: Policy, sampler: Engine, *, temperature: float) 
     )
 
 
-def tied_policy(folder: Path) -> tuple[Policy, ModelConfig]:
-    """The shipped policy's shape with its output head tied to its embeddings, and end tokens of its own."""
+def made_policy(folder: Path, **shape: Any) -> tuple[Policy, ModelConfig]:
+    """A random policy with the shipped one's tokenizer and shape, as far as `shape` does not change it."""
     from transformers import AutoModelForCausalLM
 
     shipped = load_policy(ModelConfig(), device="cpu")
-    settings = copy.deepcopy(shipped.model.config)
-    settings.tie_word_embeddings = True
+    model_config = copy.deepcopy(shipped.model.config)
+    model_config.update(shape)
     torch.manual_seed(0)
-    shipped.model = AutoModelForCausalLM.from_config(settings).float()
+    shipped.model = AutoModelForCausalLM.from_config(model_config).float()
     with torch.no_grad():
         shipped.model.model.embed_tokens.weight.mul_(4)  # not near uniform
     # What must not leak into sampling: a temperature, a top-k and an end token more than the tokenizer has.
