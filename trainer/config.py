@@ -121,11 +121,11 @@ class VllmConfig(Config):
     max_sequences: Annotated[int, Field(ge=1)] = 256
     """Sequences that are decoded together (`max_num_seqs`)."""
     sleep: bool = True
-    """On a GPU shared with the learner: free vLLM's memory while the learner works."""
+    """On a GPU shared with the learner, in lockstep: free vLLM's memory while the learner works."""
     transfer: Literal["auto", "file", "ipc", "nccl"] = "auto"
     """How weights reach another process; auto: `file` on a CPU, `ipc` on a shared GPU, `nccl` between GPUs."""
     port: Annotated[int, Field(ge=1, le=65535)] | None = None
-    """Port of the server on 127.0.0.1; left out: a free one."""
+    """Port of the server on 127.0.0.1; left out: a Unix socket in a private folder, which needs none."""
     start_timeout: Annotated[float, Field(gt=0)] = 600.0
     """Seconds within which the engine must be up."""
 

@@ -21,12 +21,32 @@ def _hf(policy: Policy, config: RunConfig, share_weights: bool) -> Engine:
     )
 
 
-ENGINES: dict[str, Callable[[Policy, RunConfig, bool], Engine]] = {"hf": _hf}
+def _vllm(policy: Policy, config: RunConfig, share_weights: bool) -> Engine:
+    from trainer.engines.vllm.local import VllmEngine
+
+    return VllmEngine(policy, config)
+
+
+def _vllm_server(policy: Policy, config: RunConfig, share_weights: bool) -> Engine:
+    from trainer.engines.vllm.server import VllmServerEngine
+
+    return VllmServerEngine(policy, config)
+
+
+ENGINES: dict[str, Callable[[Policy, RunConfig, bool], Engine]] = {
+    "hf": _hf,
+    "vllm": _vllm,
+    "vllm-server": _vllm_server,
+}
 
 
 def make_engine(policy: Policy, config: RunConfig, *, share_weights: bool = False) -> Engine:
-    """The engine of `config`. `share_weights` samples from the learner's own weights, for probes."""
-    return ENGINES[config.engine](policy, config, share_weights)
+    """The engine of `config`. `share_weights` samples from the learner's own weights, for probes.
+
+    vLLM always holds a copy, and a second one only for probes would cost more than it saves: those are sampled by
+    transformers, whatever the engine. Raises ConfigError when the engine cannot be started.
+    """
+    return ENGINES["hf" if share_weights else config.engine](policy, config, share_weights)
 
 
 __all__ = ["ENGINES", "Engine", "make_engine"]

@@ -11,7 +11,8 @@ from torch import Tensor
 
 from trainer.engines.precision import autocast
 from trainer.engines.protocol import Refresh
-from trainer.errors import ConfigError, NonFiniteError
+from trainer.engines.tokens import encode, pad_left
+from trainer.errors import NonFiniteError
 from trainer.loop.rollouts import Rollouts, Weights, concatenate
 from trainer.models import Policy
 from trainer.models.memory import sequences_at_once, shape_of
@@ -43,7 +44,8 @@ class HfEngine:
         self, prompts: Sequence[str], *, samples: int, seed: int, refresh: Refresh | None = None
     ) -> Rollouts:
         """See `Engine.generate`. Raises ConfigError when a prompt has no tokens."""
-        ids, mask = self._encode(prompts)
+        device = next(self._model.parameters()).device
+        ids, mask = (t.to(device) for t in pad_left(encode(self._policy, prompts), self._policy.pad))
         generator = torch.Generator(device=ids.device).manual_seed(seed)
         shape = shape_of(self._model.config.to_dict())
         at_once = max(1, sequences_at_once(shape, ids.shape[1] + self._limit, self._dtype) // samples)
@@ -64,18 +66,6 @@ class HfEngine:
 
     def close(self) -> None:
         """Nothing to free: the weights go with the object."""
-
-    def _encode(self, prompts: Sequence[str]) -> tuple[Tensor, Tensor]:
-        encoded = self._policy.tokenizer(list(prompts), add_special_tokens=False)["input_ids"]
-        longest = max(map(len, encoded))
-        if not all(encoded):
-            raise ConfigError(
-                "task: a prompt is empty after tokenization; the model's tokenizer may not fit the task"
-            )
-        padded = [[self._policy.pad] * (longest - len(row)) + row for row in encoded]
-        real = [[False] * (longest - len(row)) + [True] * len(row) for row in encoded]
-        device = next(self._model.parameters()).device
-        return torch.tensor(padded, device=device), torch.tensor(real, device=device)
 
     @torch.no_grad()
     def _sample(

@@ -1,0 +1,80 @@
+"""Training runs whose rollouts come from vLLM."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from trainer.config import OverlapConfig, ProbeConfig, RunConfig, TaskConfig, TrainerConfig
+from trainer.loop.train import train
+from trainer.metrics import MetricsRow
+
+pytestmark = [pytest.mark.vllm, pytest.mark.slow]
+
+
+def config(**changes: Any) -> RunConfig:
+    defaults: dict[str, Any] = {
+        "engine": "vllm",
+        "trainer": TrainerConfig(group_size=8, prompts_per_update=4, warmup=4),
+        "probe": ProbeConfig(every=4, prompts=16),
+        "task": TaskConfig(held_out=16),
+        "sync_interval": 2,
+        "learning_rate": 1e-3,
+        "updates": 8,
+        "checkpoint_every": 2,
+    }
+    return RunConfig(**{**defaults, **changes})
+
+
+def rows(folder: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+
+
+class KilledError(Exception):
+    pass
+
+
+def killed_after(update: int) -> Callable[[Sequence[MetricsRow]], bool]:
+    def on_row(seen: Sequence[MetricsRow]) -> bool:
+        if len(seen) == update:
+            raise KilledError
+        return False
+
+    return on_row
+
+
+def test_lockstep_is_exact_and_a_resumed_run_makes_the_same_bytes(tmp_path: Path) -> None:
+    assert train(config(), tmp_path / "whole").ended == "finished"
+    made = rows(tmp_path / "whole")
+    assert [row["lag_max"] for row in made] == [0, 1] * 4
+    assert [row["version"] for row in made] == [0, 0, 2, 2, 4, 4, 6, 6]
+    # Nine tokens, each within 1e-5 in float32, at every synchronization.
+    assert max(row["log_ratio_abs_mean"] for row in made if row["lag_max"] == 0) < 9e-5
+    with pytest.raises(KilledError):
+        train(config(), tmp_path / "cut", on_row=killed_after(5))
+    train(config(), tmp_path / "cut")
+    assert (tmp_path / "cut/metrics.jsonl").read_bytes() == (tmp_path / "whole/metrics.jsonl").read_bytes()
+
+
+def test_training_improves_the_policy(tmp_path: Path) -> None:
+    run = RunConfig(engine="vllm", sync_interval=4, learning_rate=5e-4, updates=60, evaluate=True)
+    summary = train(run, tmp_path)
+    assert summary.held_out_before is not None
+    assert summary.held_out_after is not None
+    assert 0.35 < summary.held_out_before < 0.46
+    assert summary.held_out_after > 0.6
+
+
+def test_overlap_with_responses_that_continue(tmp_path: Path) -> None:
+    run = config(schedule="overlap", overlap=OverlapConfig(in_flight="continue"), updates=12)
+    assert train(run, tmp_path).ended == "finished"
+    made = rows(tmp_path)
+    assert [row["update"] for row in made] == list(range(12))
+    assert max(row["lag_max"] for row in made) <= run.lag_bound
+    fresh = [row["log_ratio_abs_mean"] for row in made if row["lag_max"] == 0]
+    assert fresh  # the first update at least
+    assert max(fresh) < 9e-5
