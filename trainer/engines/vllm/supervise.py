@@ -19,7 +19,10 @@ from pathlib import Path
 
 LOOK_EVERY = 0.2
 GRACE = 10.0
-"""Seconds: between two looks, and for the command, then for what it left, to free shared memory and end."""
+"""Seconds: between two looks, and for the command to end by itself."""
+GRACE_OF_THE_REST = 5.0
+"""Seconds for what the command left to end by itself, then for Python's trackers to free its shared memory."""
+TRACKER = "multiprocessing.resource_tracker"
 
 
 def supervise(folder: str, command: list[str]) -> None:
@@ -35,22 +38,31 @@ def supervise(folder: str, command: list[str]) -> None:
     with contextlib.suppress(subprocess.TimeoutExpired):
         child.wait(GRACE)
     os.killpg(0, signal.SIGTERM)
-    deadline = time.monotonic() + GRACE
-    while others(os.getpid()) and time.monotonic() < deadline:
-        time.sleep(LOOK_EVERY)
+    wait_for_the_rest()
+    for pid, command_line in others(os.getpid()).items():
+        if TRACKER not in command_line:  # they end last, and free what the others had no time for
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+    wait_for_the_rest()
     shutil.rmtree(folder, ignore_errors=True)
     os.killpg(0, signal.SIGKILL)
 
 
-def others(leader: int) -> list[int]:
-    """Living members of the process group of `leader`, except itself."""
-    found = []
-    for stat in Path("/proc").glob("[0-9]*/stat"):
+def wait_for_the_rest() -> None:
+    """Until this process is alone in its group, or the time is up."""
+    deadline = time.monotonic() + GRACE_OF_THE_REST
+    while others(os.getpid()) and time.monotonic() < deadline:
+        time.sleep(LOOK_EVERY)
+
+
+def others(leader: int) -> dict[int, str]:
+    """Living members of the process group of `leader`, except itself, with their command lines."""
+    found = {}
+    for folder in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):
-            pid = int(stat.parent.name)
-            state, _, group = stat.read_text().rpartition(")")[2].split()[:3]
-            if int(group) == leader and state != "Z" and pid != leader:
-                found.append(pid)
+            state, _, group = (folder / "stat").read_text().rpartition(")")[2].split()[:3]
+            if int(group) == leader and state != "Z" and int(folder.name) != leader:
+                found[int(folder.name)] = (folder / "cmdline").read_text(errors="replace")
     return found
 
 

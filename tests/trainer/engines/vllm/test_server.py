@@ -128,7 +128,7 @@ def test_a_server_killed_while_it_writes_is_one_clear_error(
         if not others(supervisor):
             break
         time.sleep(0.1)
-    assert others(supervisor) == []
+    assert others(supervisor) == {}
     assert shared
     assert not any(file.exists() for file in shared)
     assert not engine._process.folder.exists()
