@@ -1,8 +1,9 @@
 """Whether two schedules give the same verdicts at the same S_eff and eta.
 
-`python bench/agreement.py [--effective 8] [--rates 7e-4 1.4e-3 3e-3] [--seeds 0 1 2] [--updates 320] [--folder F]`. The
-embedded default with gmc. Lockstep runs with S = S_eff; overlap with S = S_eff / 2, one cycle queued, so that both
-reach the lag S_eff - 1. Runs take turns, one at a time, since overlap uses two cores.
+`python bench/agreement.py [--effective 8] [--rates 7e-4 1.4e-3 3e-3] [--seeds 0 1 2] [--updates 320] [--divide 2]`. The
+embedded default with gmc. Lockstep runs with S = S_eff; overlap with S = S_eff / 2 and one cycle queued, so that both
+reach the lag S_eff - 1; `--divide 3` makes the mean lags about equal instead. Runs take turns, one at a time, since
+overlap uses two cores.
 """
 
 from __future__ import annotations
@@ -23,13 +24,11 @@ from calibrator.sweep.trial import execute
 from trainer.config import RunConfig
 
 
-def config(schedule: str, effective: int, rate: float, seed: int, updates: int) -> RunConfig:
-    """The run at this S_eff under the schedule."""
-    interval = effective if schedule == "lockstep" else effective // 2
+def config(schedule: str, interval: int, rate: float, seed: int, updates: int) -> RunConfig:
+    """The run with this S under the schedule."""
     return RunConfig.model_validate(
         {
             "schedule": schedule,
-            "overlap": {"max_lag": effective - 1},
             "sync_interval": interval,
             "learning_rate": rate,
             "seed": seed,
@@ -45,6 +44,7 @@ def main() -> None:
     parser.add_argument("--rates", nargs="+", type=float, default=[7e-4, 1.4e-3, 3e-3])
     parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2])
     parser.add_argument("--updates", type=int, default=320)
+    parser.add_argument("--divide", type=int, default=2)
     parser.add_argument("--folder", type=Path)
     args = parser.parse_args()
     root = args.folder or Path(tempfile.mkdtemp())
@@ -54,7 +54,8 @@ def main() -> None:
     )
     for rate, seed, schedule in product(args.rates, args.seeds, ("lockstep", "overlap")):
         start = time.perf_counter()
-        run = config(schedule, args.effective, rate, seed, args.updates)
+        interval = args.effective if schedule == "lockstep" else args.effective // args.divide
+        run = config(schedule, interval, rate, seed, args.updates)
         summary, verdict = execute(run, root / f"{schedule}-{rate:g}-{seed}")
         verdicts[rate, seed, schedule] = verdict.verdict.value
         onset = "-" if verdict.onset_updates is None else "{:.0f}..{:.0f}".format(*verdict.onset_updates)
