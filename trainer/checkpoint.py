@@ -1,9 +1,10 @@
 """Checkpoints: safetensors files that hold everything a resume needs, written atomically, never pickled.
 
 One file a checkpoint, named by the next update; where the run stands is JSON in the file's metadata, so that weights
-and progress cannot come apart. They are written at synchronizations only, where behaviour and learner weights are the
-same. Random numbers are drawn from generators that are seeded anew from (seed, purpose, version), so there is no
-generator state to keep.
+and progress cannot come apart. They are written at synchronizations, where behaviour and learner weights are the
+same, and by the schedule `overlap` wherever its rollout process fails: a new one starts from the learner's weights.
+Random numbers are drawn from generators that are seeded anew from (seed, purpose, version), so there is no generator
+state to keep.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ _UNREADABLE = (SafetensorError, KeyError, TypeError, ValueError)
 
 @dataclass(frozen=True)
 class Progress:
-    """Where a run stands at a synchronization."""
+    """Where a run stands."""
 
     config: str
     """Digest of the run's configuration."""

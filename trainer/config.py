@@ -139,6 +139,15 @@ class LogConfig(Config):
     project: str = "grpo-calibrator"
 
 
+OPERATIONAL: dict[str, Any] = {
+    "log": True,
+    "checkpoints_kept": True,
+    "overlap": {"patience"},
+    "vllm": {"memory_share", "cache_gib", "sleep", "transfer", "port", "start_timeout"},
+}
+"""Keys of a run that its results do not depend on: they may change when it is continued."""
+
+
 class RunConfig(Config):
     """Everything that a run is a function of: same config, same `metrics.jsonl`, byte for byte on a CPU."""
 
@@ -214,7 +223,7 @@ class RunConfig(Config):
 
     def digest(self) -> str:
         """Hexadecimal digest of what results depend on; decides whether a resume is legal."""
-        return digest(self.model_dump(mode="json", exclude={"log", "checkpoints_kept"}))
+        return digest(self.model_dump(mode="json", exclude=dict(OPERATIONAL)))
 
 
 def learning_rate_at(update: int, *, peak: float, warmup: int) -> float:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from multiprocessing import parent_process
 from multiprocessing.connection import wait
 
@@ -15,6 +17,26 @@ PRELOAD = [
     "transformers.models.llama.modeling_llama",
 ]
 """Modules that the server process from which others fork has loaded: importing them takes seconds."""
+
+
+CHILD_ENVIRONMENT = {"PYTHONSAFEPATH": "1", "HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false"}
+"""Of every child: a user's own `trainer.py` in the current folder must not be imported in the package's place, and what
+may come from the network was fetched before."""
+
+
+@contextmanager
+def environment(values: Mapping[str, str]) -> Iterator[None]:
+    """Environment variables for the children that are started within the block."""
+    before = {name: os.environ.get(name) for name in values}
+    os.environ.update(values)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value
 
 
 def die_with_parent() -> None:

@@ -67,9 +67,9 @@ def interval_findings(chosen: FrontierRow, covered: Collection[int], request: Ad
         found.append(
             Finding(
                 code="schedule_converted",
-                sentence="The laws hold for the largest lag, not for S: under overlap with "
-                f"{request.queued_cycles} queued cycle(s) S = {chosen.sync_interval} has lags up to "
-                f"{lag_of(chosen, request)} updates.",
+                sentence="The laws were fitted in lockstep: under overlap with "
+                f"{request.queued_cycles} queued cycle(s) S = {chosen.sync_interval}, with lags up to "
+                f"{lag_of(chosen, request)} updates, has no larger mean lag.",
             )
         )
     if lag_of(chosen, request) == 0:

@@ -59,5 +59,15 @@ def max_lag(sync_interval: int, schedule: ScheduleName, queued_cycles: int = 1) 
 
 
 def interval_within(effective_interval: int, schedule: ScheduleName, queued_cycles: int = 1) -> int:
-    """Largest S whose 1 + largest lag stays within S_eff; 0 when even S = 1 exceeds it."""
-    return effective_interval // (1 + max_lag(1, schedule, queued_cycles))
+    """Largest S whose mean lag is at most that of lockstep at S = S_eff; 0 when even S = 1 exceeds it. [derived]
+
+    Lags are 0 .. S - 1 in lockstep and q S .. (q + 1) S - 1 under overlap with q cycles queued: means (S - 1) / 2 and
+    ((2 q + 1) S - 1) / 2. Equal largest lags are not enough: on the embedded default overlap, which never sees fresh
+    rollouts, then collapsed at rates at which lockstep was stable (docs/schedules.md).
+    """
+    return effective_interval // (1 if schedule == "lockstep" else 1 + 2 * queued_cycles)
+
+
+def effective_interval_of(sync_interval: int, lag_bound: int) -> int:
+    """The S of lockstep that has the same mean lag as cycles of S with the largest lag `lag_bound`: its S_eff."""
+    return 2 * lag_bound - sync_interval + 2

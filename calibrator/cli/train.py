@@ -9,8 +9,8 @@ from typing import Any
 from pydantic import ValidationError
 from rich.console import Console
 
-from calibrator.advice.request import interval_within
-from calibrator.advice.types import Recommendation
+from calibrator.advice.request import effective_interval_of, interval_within
+from calibrator.advice.types import FrontierRow, Recommendation
 from calibrator.cli.training import TrainingView
 from calibrator.errors import ExitCode, StudyConfigError
 from calibrator.handoff.write import read_recommendation, read_run, recommended_run
@@ -81,11 +81,15 @@ def _named(name: str, value: float | str) -> str:
 def apply(run: RunConfig, changes: Overrides, seed: int) -> RunConfig:
     """The recommended run with the options on top. Raises StudyConfigError naming the option.
 
-    Another schedule keeps the largest lag, for which the laws hold: S becomes the largest one within it.
+    Another schedule keeps the staleness for which the laws hold: S becomes the largest with at most that mean lag.
     """
     given = {name: value for name, value in asdict(changes).items() if value is not None}
     if changes.schedule == "overlap" and run.schedule == "lockstep" and changes.sync_interval is None:
         given = {**_interval_under_overlap(run), **given}
+    if changes.max_lag is not None and (changes.schedule or run.schedule) == "lockstep":
+        raise StudyConfigError(
+            "--max-lag: in lockstep the largest lag is S - 1; give --schedule overlap as well"
+        )
     content: dict[str, Any] = run.model_dump()
     content["seed"] = seed
     for name, value in given.items():
@@ -98,30 +102,28 @@ def apply(run: RunConfig, changes: Overrides, seed: int) -> RunConfig:
 
 
 def _interval_under_overlap(run: RunConfig) -> dict[str, int]:
-    """S and lag bound with which `overlap` keeps the largest lag of `run`, with one cycle in the queue."""
+    """S and lag bound with which `overlap` keeps the mean lag of `run`, with one cycle in the queue."""
     interval = interval_within(run.sync_interval, "overlap")
     if interval < 1:
         raise StudyConfigError(
-            "--schedule overlap: S_eff = 1 leaves no room for rollouts made ahead; train in lockstep, or give "
-            "--sync-interval for more staleness than was recommended"
+            f"--schedule overlap: S_eff = {run.sync_interval} leaves no room for rollouts made ahead; train in "
+            "lockstep, or give --sync-interval for more staleness than was recommended"
         )
-    return {"sync_interval": interval, "max_lag": run.lag_bound}
+    return {"sync_interval": interval, "max_lag": 2 * interval - 1}
 
 
 def warnings(advice: Recommendation, wanted: RunConfig, run: RunConfig, digests: dict[str, str]) -> list[str]:
     """Where `run` leaves `wanted`, the run that the recommendation is for and valid for."""
     found = []
-    effective = run.lag_bound + 1
-    row = next((row for row in advice.frontier if row.sync_interval == effective), None)
+    effective = effective_interval_of(run.sync_interval, run.lag_bound)
+    row = _frontier_row(advice, effective, exactly=run.schedule == "lockstep")
     if row is None:
         known = [entry.sync_interval for entry in advice.frontier]
-        found.append(
-            f"S_eff = {effective} (1 + largest lag) was not swept ({known}): nothing is known about it"
-        )
+        found.append(f"S_eff = {effective} was not swept ({known}): nothing is known about it")
     elif run.learning_rate > row.learning_rate:
         found.append(
             f"eta = {run.learning_rate:.2g} is above the {row.learning_rate:.2g} recommended at "
-            f"S_eff = {effective} (fitted eta_max {row.eta_max.estimate:.2g}, "
+            f"S_eff = {row.sync_interval} (fitted eta_max {row.eta_max.estimate:.2g}, "
             f"90 % interval {row.eta_max.low:.2g} to {row.eta_max.high:.2g})"
         )
     if run.engine != wanted.engine:
@@ -146,6 +148,13 @@ def warnings(advice: Recommendation, wanted: RunConfig, run: RunConfig, digests:
         for name in changed
     ]
     return found
+
+
+def _frontier_row(advice: Recommendation, effective: int, *, exactly: bool) -> FrontierRow | None:
+    """The swept S_eff, or the next larger one, which is stale enough to speak for it."""
+    rows = [row for row in advice.frontier if row.sync_interval >= effective]
+    row = min(rows, key=lambda row: row.sync_interval, default=None)
+    return None if row is not None and exactly and row.sync_interval != effective else row
 
 
 def _train(run: RunConfig, folder: Path, *, keep_going: bool, console: Console) -> ExitCode:

@@ -12,7 +12,6 @@ from rich.live import Live
 from rich.progress_bar import ProgressBar
 from rich.table import Table
 
-from reports.numbers import visible
 from trainer.config import RunConfig
 from trainer.metrics import MetricsRow
 
@@ -115,9 +114,7 @@ def cells(rows: Sequence[MetricsRow], *, plain: bool) -> list[tuple[str, str]]:
             f"mean {last['lag_mean']:.1f}, max {last['lag_max']}   cap acts on {last['cap_activation']:.0%}",
         )
     )
-    # Schedule `overlap` tells of its queue; a row of `lockstep` has none.
-    queue = [f"{visible(key)} {value}" for key, value in last.items() if key.startswith("queue")]
-    return [*found, ("queue", ", ".join(queue))] if queue else found
+    return found
 
 
 def curve(values: Sequence[float]) -> str:

@@ -143,6 +143,7 @@ class StudyConfig(Config):
             **self.model_dump(mode="json", include=kept),
             "sweep": sweep,
             "engine": self.resources.engine,
+            "max_sequences": self.vllm.max_sequences,
         }
 
     def run_config(

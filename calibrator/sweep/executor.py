@@ -7,11 +7,9 @@ seconds. With GPUs each trial starts anew: CUDA does not survive a fork, and a t
 from __future__ import annotations
 
 import multiprocessing
-import os
 import signal
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from multiprocessing.connection import wait
 from multiprocessing.process import BaseProcess
@@ -21,7 +19,7 @@ from calibrator.errors import CalibratorError, MachineError, StudyConfigError
 from calibrator.study.provenance import cores, gpu_ids
 from calibrator.study.results import ERROR, LOG, UNTOLD, VERDICT
 from calibrator.study.store import read_json
-from trainer.processes import PRELOAD
+from trainer.processes import CHILD_ENVIRONMENT, PRELOAD, environment
 
 TICK = 0.5
 """Seconds between two looks at running trials."""
@@ -90,7 +88,7 @@ def start_process(target: Callable[[str], None], folder: Path, devices: tuple[st
         multiprocessing.set_forkserver_preload([*PRELOAD, "calibrator.sweep.trial"])
         process = multiprocessing.get_context("forkserver").Process(target=target, args=(str(folder),))
     try:
-        with _environment(_trial_environment(devices)):
+        with environment(_trial_environment(devices)):
             process.start()
     except (EOFError, ConnectionError) as error:
         raise MachineError(
@@ -112,25 +110,9 @@ def end_processes(processes: Sequence[BaseProcess], *, patience: float = 5.0) ->
 
 
 def _trial_environment(devices: tuple[str, ...]) -> dict[str, str]:
-    """A user's own `trainer.py` in the current folder must not be imported in the package's place: safe path."""
-    common = {"PYTHONSAFEPATH": "1", "HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false"}
     if devices:
-        return {**common, "CUDA_VISIBLE_DEVICES": ",".join(devices)}
-    return {**common, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
-
-
-@contextmanager
-def _environment(values: Mapping[str, str]) -> Iterator[None]:
-    before = {name: os.environ.get(name) for name in values}
-    os.environ.update(values)
-    try:
-        yield
-    finally:
-        for name, value in before.items():
-            if value is None:
-                os.environ.pop(name, None)
-            else:
-                os.environ[name] = value
+        return {**CHILD_ENVIRONMENT, "CUDA_VISIBLE_DEVICES": ",".join(devices)}
+    return {**CHILD_ENVIRONMENT, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
 
 
 def _check(process: BaseProcess, folder: Path) -> None:

@@ -56,7 +56,6 @@ class Learner:
     def update(self, rollouts: Rollouts, learning_rate: float) -> Step:
         """One `optimizer.step()` on whole groups. A non-finite gradient is reported and not applied."""
         advantages = group_normalised(rollouts.reward, self.config.group_size)
-        self.optimizer.zero_grad(set_to_none=True)
         size = self.config.group_size * (self.config.micro_batch_groups or len(rollouts))
         tokens = int(rollouts.mask.sum())
         parts = [
@@ -67,12 +66,14 @@ class Learner:
         norm, cosine = self._gradient_norm_and_cosine()
         if math.isfinite(norm):
             self._apply(norm, learning_rate)
+        self.optimizer.zero_grad(set_to_none=True)  # Rollouts are sampled next, and need the room.
         return Step(
             loss=float(sum(losses)),
             entropy=float(sum(entropies)),
             grad_norm=norm,
             grad_cosine=cosine,
-            cap_activation=float(sum(activations)) / len(parts),
+            cap_activation=float(sum(a * len(r) for a, r in zip(activations, log_ratios, strict=True)))
+            / len(rollouts),
             log_ratios=torch.cat(log_ratios).cpu(),
         )
 
@@ -104,6 +105,3 @@ class Learner:
         for group in self.optimizer.param_groups:
             group["lr"] = learning_rate
         self.optimizer.step()
-
-
-__all__ = ["Learner", "Step", "response_logprobs"]

@@ -30,7 +30,7 @@ def lockstep(session: Session) -> tuple[int, str]:
                     clock=session.recorder.clock,
                 )
             except NonFiniteError:
-                return update + 1, session.undrawable(update)
+                return update + 1, session.undrawable(update, version=engine.version)
             cycle, measured = fresh_behaviour(
                 session.policy, cycle, config, first=update, clock=session.recorder.clock
             )

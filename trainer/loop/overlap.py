@@ -14,6 +14,7 @@ from typing import cast
 
 import torch
 
+from trainer.config import RunConfig
 from trainer.errors import EnvironmentFailedError, NonFiniteError, TrainerError
 from trainer.loop.messages import Applied, Batch, Failed, Push, decode, encode
 from trainer.loop.rollouts import Weights
@@ -21,7 +22,7 @@ from trainer.loop.session import FINISHED, Session
 from trainer.loop.shared import SLOTS, Layout, SharedWeights
 from trainer.loop.worker import Assignment, rollout_process
 from trainer.metrics import MetricsRow
-from trainer.processes import PRELOAD
+from trainer.processes import CHILD_ENVIRONMENT, PRELOAD, environment
 
 PATIENCE_AT_END = 5.0
 """Seconds that the rollout process gets to end by itself."""
@@ -41,9 +42,8 @@ def overlap(session: Session) -> tuple[int, str]:
             try:
                 batch = _receive(session, rollouts, update)
             except NonFiniteError:
-                return update + 1, session.undrawable(update)
+                return update + 1, session.undrawable(update, version=rollouts.applied_version)
             session.recorder.clock.add(batch.seconds)
-            session.paced += "paced" in batch.seconds
             measured = cast("MetricsRow", batch.measured)
             ended = session.update(update, batch.rollouts.to(session.device), measured)
             update += 1
@@ -62,6 +62,8 @@ def _receive(session: Session, rollouts: RolloutProcess, update: int) -> Batch:
                 rollouts.push(session.weights, update)
         with clock.phase("wait"):
             return rollouts.next(update)
+    except NonFiniteError:  # The run ends here for good.
+        raise
     except TrainerError:
         if update > session.start:
             session.checkpoint(update)
@@ -74,12 +76,12 @@ class RolloutProcess:
     def __init__(self, session: Session) -> None:
         config = session.config
         self._config = config
-        bfloat16 = config.trainer.dtype == "bfloat16" and config.engine != "hf"
-        layout = Layout.of(session.weights, torch.bfloat16 if bfloat16 else torch.float32)
+        layout = Layout.of(session.weights, _transport(config))
         self._shared = SharedWeights(layout)
         self._in_slot = [-1] * SLOTS
         self._applied = threading.Condition()
-        self._applied_version = -1
+        self.applied_version = -1
+        """Newest version that the rollout process has taken over."""
         self._batches: queue.Queue[Batch | Exception | None] = queue.Queue(maxsize=config.lag_bound + 2)
         self._connection, theirs = multiprocessing.Pipe()
         assignment = Assignment(
@@ -90,7 +92,8 @@ class RolloutProcess:
             device=rollout_device(session.device),
         )
         self._process = _process(theirs, assignment)
-        self._process.start()
+        with environment(CHILD_ENVIRONMENT):
+            self._process.start()
         theirs.close()
         self._receiver = threading.Thread(target=self._receive, daemon=True)
         self._receiver.start()
@@ -116,7 +119,7 @@ class RolloutProcess:
         slot = self._in_slot.index(min(self._in_slot))
         with self._applied:
             free = self._applied.wait_for(
-                lambda: self._applied_version >= self._in_slot[slot] or not self._process.is_alive(),
+                lambda: self.applied_version >= self._in_slot[slot] or not self._process.is_alive(),
                 timeout=self._config.overlap.patience,
             )
         if not free:
@@ -161,7 +164,7 @@ class RolloutProcess:
                     self._batches.put(message.error())
                 elif isinstance(message, Applied):
                     with self._applied:
-                        self._applied_version = max(self._applied_version, message.version)
+                        self.applied_version = max(self.applied_version, message.version)
                         self._applied.notify_all()
         except (EOFError, OSError):
             self._process.join(PATIENCE_AT_END)
@@ -183,6 +186,12 @@ class RolloutProcess:
             f"no rollouts came for {self._config.overlap.patience:g} s (overlap.patience), though their process lives: "
             "raise overlap.patience if responses take that long, then run the same command again, it continues"
         )
+
+
+def _transport(config: RunConfig) -> torch.dtype:
+    """dtype of weights on their way. vLLM rounds all of them to bfloat16 itself, the learner's code only some."""
+    rounds = config.engine != "hf" and config.trainer.behaviour_logprobs == "engine"
+    return torch.bfloat16 if config.trainer.dtype == "bfloat16" and rounds else torch.float32
 
 
 def _process(connection: Connection, assignment: Assignment) -> BaseProcess:

@@ -24,7 +24,8 @@ def draw_rollouts(
 ) -> Rollouts:
     """Whole groups for the updates first .. first + updates - 1, G x P trajectories each, in order.
 
-    Prompts and random numbers are a function of (seed, first) alone: they do not depend on who is faster.
+    Prompts and random numbers are a function of (seed, first, updates) alone. In lockstep, and in overlap with a bound
+    of a multiple of S less 1, these do not depend on who is faster.
     """
     rng = stream(config.seed, ROLLOUT, first)
     examples = draw(task, policy, config, rng, updates * config.trainer.prompts_per_update)

@@ -15,14 +15,14 @@ from trainer.config import RunConfig, cumulative_learning_rate, learning_rate_at
 from trainer.errors import ConfigError, NonFiniteError
 from trainer.loop.evaluation import HeldOut
 from trainer.loop.learner import Learner
-from trainer.loop.recorder import Recorder
+from trainer.loop.recorder import TIMINGS, Recorder, read_rows
 from trainer.loop.rollouts import Rollouts, Weights
 from trainer.loop.rows import metrics_row
 from trainer.loop.staleness import staleness_bias
 from trainer.machine import free_memory
 from trainer.metrics import FATAL, MetricsRow
 from trainer.models import load_policy
-from trainer.models.memory import check_memory
+from trainer.models.memory import Gpus, check_memory
 from trainer.tasks import load_task
 
 OnRow = Callable[[Sequence[MetricsRow]], bool]
@@ -61,8 +61,9 @@ class Session:
         torch.set_num_threads(config.cpu_threads)
         self.config, self.folder, self.device, self.on_row = config, folder, device, on_row
         self.task = load_task(config.task)
-        available, device_bytes = free_memory(device)
-        check_memory(config, available=available, device_bytes=device_bytes)
+        available, size = free_memory(device)
+        gpus = None if size is None else Gpus(size, torch.cuda.device_count())
+        check_memory(config, available=available, gpus=gpus)
         self.policy = load_policy(config.model, device=device)
         self.learner = Learner(self.policy, config.trainer)
         self.held_out = HeldOut(self.policy, self.task, config)
@@ -71,7 +72,6 @@ class Session:
         self._held_out_before = start.held_out_before if start else None
         self._last_checkpoint = self.start
         self._initial: MetricsRow = {}
-        self.paced = 0
         self.discarded: list[Rollouts] = []
         self.recorder = Recorder(
             config,
@@ -151,12 +151,15 @@ class Session:
             return NON_FINITE
         return STOPPED if self.on_row(self.recorder.rows) else None
 
-    def undrawable(self, update: int) -> str:
-        """Row of an update for which nothing could be sampled; returns how the run ends. Its reward is NaN."""
+    def undrawable(self, update: int, *, version: int) -> str:
+        """Row of an update for which nothing could be sampled from the weights of `version`. Its reward is NaN.
+
+        Returns how the run ends.
+        """
         warmup, peak = self.config.trainer.warmup, self.config.learning_rate
         row: MetricsRow = {
             "update": update,
-            "version": update,
+            "version": version,
             "learning_rate": learning_rate_at(update, peak=peak, warmup=warmup),
             "cumulative_lr": cumulative_learning_rate(update + 1, peak=peak, warmup=warmup),
             "reward_mean": math.nan,
@@ -192,7 +195,7 @@ class Session:
             held_out_after=after,
             lag_bound=self.config.lag_bound,
             lag_reached=max((row.get("lag_max", 0) for row in self.recorder.rows), default=0),
-            paced=self.paced,
+            paced=sum("paced" in row for row in read_rows(self.folder / TIMINGS)),
             discarded_groups=sum(map(len, unused)) // group_size,
             discarded_length=_mean([rollouts.mask.sum(dim=-1).float() for rollouts in unused]),
             discarded_pass_rate=_mean(passed),

@@ -65,8 +65,12 @@ class _Worker:
         self.next = assignment.start
         self.task = load_task(config.task)
         self.policy = load_policy(config.model, device=assignment.device)
-        # Weights mapped from a file lie anywhere; a copy lies as that of a lockstep engine, and sums up the same.
-        self.policy.model = copy.deepcopy(self.policy.model).requires_grad_(requires_grad=False)
+        if assignment.device == "cpu":
+            # Weights mapped from a file lie anywhere; a copy lies as that of a lockstep engine, and sums up the same.
+            self.policy.model = copy.deepcopy(self.policy.model)
+        else:
+            torch.cuda.set_device(assignment.device)
+        self.policy.model.requires_grad_(requires_grad=False)
         self.engine = make_engine(self.policy, config, share_weights=config.engine == "hf")
         self.engine.version = -1
         self.clock = Stopwatch()
@@ -86,8 +90,10 @@ class _Worker:
                     self.connection.send_bytes(encode(batch))
                     seconds, measured = {}, {}
                 self.next += count
-            while True:
-                self.connection.recv_bytes()
+            while True:  # Nothing is left to make; the learner still pushes, and waits for slots.
+                self.connection.poll(None)
+                self.refresh()
+                self.release()
         finally:
             self.engine.close()
 

@@ -74,43 +74,62 @@ class MemoryEstimate:
     always: dict[str, int]
     learning: dict[str, int]
     sampling: dict[str, int]
-    """Learning and sampling take turns on a device, so only the larger one counts."""
+    together: bool = False
+    """Whether learning and sampling happen at the same time on the device; when they take turns, the larger counts."""
 
     @property
     def total(self) -> int:
         """Peak of the run."""
-        return sum(self.always.values()) + max(sum(self.learning.values()), sum(self.sampling.values()))
+        return sum(size for _, size in self.largest)
 
     @property
     def largest(self) -> list[tuple[str, int]]:
         """The terms of the peak, largest first."""
-        learns = sum(self.learning.values()) >= sum(self.sampling.values())
-        terms = {**self.always, **(self.learning if learns else self.sampling)}
-        return sorted(terms.items(), key=lambda term: -term[1])
+        phases = [self.learning, self.sampling]
+        if not self.together:
+            phases = [max(phases, key=lambda terms: sum(terms.values()))]
+        terms = [*self.always.items(), *(term for phase in phases for term in phase.items())]
+        return sorted(terms, key=lambda term: -term[1])
 
 
-def estimate_memory(config: RunConfig, *, device_bytes: int | None = None) -> MemoryEstimate:
+@dataclass(frozen=True)
+class Gpus:
+    """What a run sees of its GPUs."""
+
+    bytes: int
+    """Memory of the learner's."""
+    count: int = 1
+
+
+def estimate_memory(config: RunConfig, *, gpus: Gpus | None = None) -> MemoryEstimate:
     """Peak memory of one run of the model in its folder, see `reckon`.
 
     Raises ConfigError when the model's files cannot be read.
     """
     folder = model_folder(config.model)
-    return reckon(config, model_shape(folder), count_parameters(folder), device_bytes=device_bytes)
+    return reckon(config, model_shape(folder), count_parameters(folder), gpus=gpus)
 
 
-def reckon(
-    config: RunConfig, shape: Shape, parameters: int, *, device_bytes: int | None = None
-) -> MemoryEstimate:
-    """Peak memory of one run, every response at its limit. `device_bytes`: memory of its GPU, None on a CPU."""
+def reckon(config: RunConfig, shape: Shape, parameters: int, *, gpus: Gpus | None = None) -> MemoryEstimate:
+    """Peak memory of one run on the learner's device, every response at its limit; without `gpus` on a CPU."""
+    always = _always(config, parameters)
+    learning = _learning(config, shape, parameters)
+    if (
+        gpus is not None
+        and gpus.count > 1
+        and (config.schedule == "overlap" or config.engine == "vllm-server")
+    ):
+        return MemoryEstimate(always, learning, {})  # rollouts are made on another GPU
     return MemoryEstimate(
-        always=_always(config, parameters, device_bytes),
-        learning=_learning(config, shape, parameters, device_bytes),
-        sampling=_sampling(config, shape, device_bytes),
+        {**always, **_rollouts(config, parameters, gpus)},
+        learning,
+        _sampling(config, shape, gpus),
+        together=config.schedule == "overlap",
     )
 
 
 def check_memory(
-    config: RunConfig, *, available: int | None, device_bytes: int | None = None, at_a_time: int = 1
+    config: RunConfig, *, available: int | None, gpus: Gpus | None = None, at_a_time: int = 1
 ) -> None:
     """Raises ConfigError, with the estimate and what to lower, when `at_a_time` such runs do not fit into `available`.
 
@@ -118,7 +137,7 @@ def check_memory(
     """
     if available is None:
         return
-    estimate = estimate_memory(config, device_bytes=device_bytes)
+    estimate = estimate_memory(config, gpus=gpus)
     if estimate.total * at_a_time <= available:
         return
     terms = ", ".join(f"{name} {_gib(size)}" for name, size in estimate.largest[:3])
@@ -140,7 +159,7 @@ def memory_errors(config: RunConfig) -> Iterator[None]:
         if not isinstance(error, MemoryError) and not any(sign in text.lower() for sign in OUT_OF_MEMORY):
             raise
         raise EnvironmentFailedError(
-            f"out of memory ({text.splitlines()[0]}): lower resources.workers and run the same command again, it "
+            f"out of memory ({text.splitlines()[0]}): with fewer trials at a time (resources.workers) the same command "
             f"continues; or, in another folder, {_remedies(config, 1)}"
         ) from error
 
@@ -197,24 +216,34 @@ def sequences_at_once(shape: Shape, tokens: int, dtype: str) -> int:
     return max(1, min(SEQUENCES_AT_ONCE, CACHE_BYTES // max(1, per_token * tokens)))
 
 
-def _always(config: RunConfig, parameters: int, device_bytes: int | None) -> dict[str, int]:
+def _always(config: RunConfig, parameters: int) -> dict[str, int]:
     """float32: weights, Adam's two moments and the previous gradient live from one update to the next."""
-    terms = {
+    return {
         "process": PROCESS_BYTES,
         "weights": 4 * parameters,
         "Adam's moments": 8 * parameters,
         "previous gradient": 4 * parameters,
     }
+
+
+def _rollouts(config: RunConfig, parameters: int, gpus: Gpus | None) -> dict[str, int]:
+    """What makes rollouts beside the learner, from one update to the next."""
+    overlap = config.schedule == "overlap"
+    terms: dict[str, int] = {}
     if config.engine == "hf":
         terms["behaviour weights"] = 4 * parameters
-    elif device_bytes is None:
+    elif gpus is None:
         terms["vLLM"] = VLLM_BYTES + config.vllm.cache_gib * GIB + _width(config.trainer.dtype) * parameters
-    elif not config.vllm.sleep:
-        terms["vLLM"] = int(config.vllm.memory_share * device_bytes)
+    elif overlap or not config.vllm.sleep:
+        terms["vLLM"] = int(config.vllm.memory_share * gpus.bytes)
+    if overlap and config.engine != "hf":
+        terms["policy of the rollout process"] = 4 * parameters
+    if overlap and gpus is None:
+        terms |= {"rollout process": PROCESS_BYTES, "weights on their way": 2 * 4 * parameters}
     return terms
 
 
-def _learning(config: RunConfig, shape: Shape, parameters: int, device_bytes: int | None) -> dict[str, int]:
+def _learning(config: RunConfig, shape: Shape, parameters: int) -> dict[str, int]:
     """The backward pass of one micro-batch, or the end of the update, whichever is larger."""
     trainer = config.trainer
     groups = min(trainer.micro_batch_groups or trainer.prompts_per_update, trainer.prompts_per_update)
@@ -232,17 +261,14 @@ def _learning(config: RunConfig, shape: Shape, parameters: int, device_bytes: in
         forward["16-bit weights"] = 2 * parameters
     # The gradient laid out flat beside its parts, then a temporary of the optimizer's of the same size.
     step = {"optimizer's step": 4 * parameters}
-    if device_bytes is None:
-        # A checkpoint is copied twice while it is written: weights, moments and previous gradient.
-        step["checkpoint"] = 28 * parameters
     larger = forward if sum(forward.values()) > sum(step.values()) else step
     return {"gradient": 4 * parameters, **larger}
 
 
-def _sampling(config: RunConfig, shape: Shape, device_bytes: int | None) -> dict[str, int]:
+def _sampling(config: RunConfig, shape: Shape, gpus: Gpus | None) -> dict[str, int]:
     if config.engine != "hf":
-        share = int(config.vllm.memory_share * device_bytes) if device_bytes and config.vllm.sleep else 0
-        return {"vLLM": share}
+        in_turns = gpus is not None and config.vllm.sleep and config.schedule == "lockstep"
+        return {"vLLM": int(config.vllm.memory_share * gpus.bytes)} if gpus is not None and in_turns else {}
     trainer = config.trainer
     length = trainer.response_limit + prompt_length(config, shape)
     wanted = max(

@@ -100,11 +100,13 @@ def test_an_interval_as_long_as_the_run_is_left_out(fitted: FittedStratum, cost:
     assert [row.sync_interval for row in answer.frontier] == [4, 16]
 
 
-def test_overlap_halves_the_interval_and_keeps_the_rate(fitted: FittedStratum, cost: CostModel) -> None:
+def test_overlap_takes_a_third_of_the_interval_and_keeps_the_rate(
+    fitted: FittedStratum, cost: CostModel
+) -> None:
     lockstep, overlap = (
         recommend(fitted, request(cost, schedule=schedule)) for schedule in ("lockstep", "overlap")
     )
-    assert [row.sync_interval for row in overlap.frontier] == [2, 8, 32]
+    assert [row.sync_interval for row in overlap.frontier] == [1, 5, 21]
     assert [row.learning_rate for row in overlap.frontier] == [r.learning_rate for r in lockstep.frontier]
     assert overlap.max_lag == 2 * overlap.sync_interval - 1
     assert "schedule_converted" in codes(overlap)

@@ -56,19 +56,22 @@ def test_options_that_make_no_run_are_refused(changes: Overrides) -> None:
         apply(RUN, changes, seed=0)
 
 
-def test_another_schedule_keeps_the_largest_lag(advice: Advice) -> None:
-    """S = 4 in lockstep has lags 0..3; with one cycle queued S = 2 has the same: the same S_eff, no warning."""
+def test_another_schedule_keeps_the_mean_lag(advice: Advice) -> None:
+    """S = 4 in lockstep has lags 0..3, mean 1.5; with one cycle queued S = 1 has lag 1: no more stale, no warning."""
     run = apply(RUN, Overrides(schedule="overlap"), seed=0)
-    assert (run.schedule, run.sync_interval, run.lag_bound) == ("overlap", 2, 3)
+    assert (run.schedule, run.sync_interval, run.lag_bound) == ("overlap", 1, 1)
     assert warnings(advice(), RUN, run, DIGESTS) == []
 
 
+def test_a_lag_bound_in_lockstep_is_refused() -> None:
+    with pytest.raises(StudyConfigError, match="--max-lag"):
+        apply(RUN, Overrides(max_lag=7), seed=0)
+
+
 def test_more_staleness_than_was_swept_is_said(advice: Advice) -> None:
-    run = apply(RUN, Overrides(schedule="overlap", sync_interval=4), seed=0)
-    assert run.lag_bound == 7
-    assert any(
-        "S_eff = 8 (1 + largest lag) was not swept" in w for w in warnings(advice(), RUN, run, DIGESTS)
-    )
+    run = apply(RUN, Overrides(schedule="overlap", sync_interval=8), seed=0)
+    assert run.lag_bound == 15
+    assert any("S_eff = 24 was not swept" in said for said in warnings(advice(), RUN, run, DIGESTS))
 
 
 def test_another_engine_is_said(advice: Advice) -> None:

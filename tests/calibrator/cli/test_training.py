@@ -74,11 +74,6 @@ def test_a_run_shorter_than_a_probe_interval_shows_where_it_started() -> None:
     assert "held-out" not in dict(cells([row(0)], plain=True))
 
 
-def test_a_queue_is_shown_where_there_is_one() -> None:
-    assert "queue" not in dict(cells([row(0)], plain=True))
-    assert dict(cells([row(0, queue_depth=2)], plain=True))["queue"] == "queue_depth 2"
-
-
 def test_dumb_terminals_and_files_get_plain_lines(monkeypatch: pytest.MonkeyPatch) -> None:
     assert redraws(console(terminal=True)[0])
     assert not redraws(console(terminal=False)[0])

@@ -9,7 +9,7 @@ import torch
 from trainer.config import ModelConfig, TrainerConfig
 from trainer.engines.hf import HfEngine, sample_token
 from trainer.errors import NonFiniteError
-from trainer.loop.learner import response_logprobs
+from trainer.loop.logprobs import response_logprobs
 from trainer.models import Policy, load_policy
 from trainer.tasks import RunningSum
 

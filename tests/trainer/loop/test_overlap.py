@@ -280,3 +280,48 @@ def test_mismatch_is_measured_where_the_rollouts_are_made(tmp_path: Path, source
     first = rows(tmp_path)[0]
     if source == "learner":
         assert first["log_ratio_abs_mean"] == 0.0
+
+
+@pytest.mark.parametrize(("interval", "bound"), [(1, 7), (4, 15)])
+def test_far_ahead_rollouts_do_not_stop_the_learner_at_the_end(
+    tmp_path: Path, interval: int, bound: int
+) -> None:
+    """With everything made long before the end, nobody reads the last weights: the learner must not wait for that."""
+    slow = config(sync_interval=interval, updates=24, overlap=OverlapConfig(max_lag=bound, patience=20))
+
+    def dawdle(seen: Sequence[MetricsRow]) -> bool:
+        time.sleep(0.05)
+        return False
+
+    assert train(slow, tmp_path, on_row=dawdle).updates == 24
+
+
+def test_a_users_trainer_module_does_not_hide_the_package(tmp_path: Path) -> None:
+    (tmp_path / "trainer.py").write_text("raise RuntimeError('the file of the user')\n")
+    run = config(updates=4)
+    script = (
+        "import sys; sys.path.pop(0)\n"
+        "from pathlib import Path\n"
+        "from trainer.config import RunConfig\n"
+        "from trainer.loop.train import train\n"
+        f"run = RunConfig.model_validate_json({run.model_dump_json()!r})\n"
+        "if __name__ == '__main__':\n"
+        "    print(train(run, Path('run')).updates)\n"
+    )
+    root = str(Path(__file__).parents[3])
+    answer = subprocess.run(
+        [sys.executable, "-P", "-c", script.replace("sys.path.pop(0)", f"sys.path.insert(0, {root!r})")],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=300,
+    )
+    assert answer.stdout.strip() == "4", answer.stderr
+
+
+def test_a_resume_may_change_what_results_do_not_depend_on(tmp_path: Path) -> None:
+    with pytest.raises(EnvironmentFailedError, match="patience"):
+        train(config(overlap=OverlapConfig(patience=1e-3)), tmp_path)
+    assert train(config(overlap=OverlapConfig(patience=600)), tmp_path).updates == 16
+    assert config(overlap=OverlapConfig(max_lag=5)).digest() != config().digest()

@@ -18,6 +18,7 @@ from trainer.errors import ConfigError, EnvironmentFailedError
 from trainer.machine import host_memory
 from trainer.models.memory import (
     GIB,
+    Gpus,
     Shape,
     check_memory,
     count_parameters,
@@ -49,7 +50,7 @@ def config(**trainer: Any) -> RunConfig:
 def test_every_preset_fits_a_gpu_of_80_gb(name: str) -> None:
     run = RunConfig.model_validate(tomllib.loads((PRESETS / f"{name}.toml").read_text()))
     shape, parameters = PUBLISHED[name]
-    assert 0.3 * GPU < reckon(run, shape, parameters, device_bytes=GPU).total < GPU
+    assert 0.3 * GPU < reckon(run, shape, parameters, gpus=Gpus(GPU)).total < GPU
 
 
 def test_every_trainer_preset_has_its_published_shape_here() -> None:

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from trainer.config import EngineName, ModelConfig, RunConfig, TrainerConfig
 from trainer.engines import Engine, make_engine
-from trainer.loop.learner import response_logprobs
+from trainer.loop.logprobs import response_logprobs
 from trainer.loop.rollouts import Rollouts
 from trainer.models import Policy, load_policy, save_policy
 from trainer.tasks import RunningSum
