@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -69,6 +70,15 @@ def test_a_process_that_is_not_up_in_time_is_ended(tmp_path: Path) -> None:
     with pytest.raises(EnvironmentFailedError, match=r"vllm\.start_timeout = 0\.5 s"):
         process.wait_until(lambda: False, seconds=0.5)
     assert gone(process.pid)
+
+
+def test_the_log_that_an_error_names_outlives_the_engine(tmp_path: Path) -> None:
+    """Whoever runs an engine closes it, also after an error."""
+    process = server(tmp_path, [sys.executable, "-c", "print('no memory')"])
+    with pytest.raises(EnvironmentFailedError, match=re.escape(f"({process.log})")):
+        process.wait_until(lambda: False, seconds=60)
+    process.close()
+    assert process.log.read_text() == "no memory\n"
 
 
 PARENT = """
