@@ -6,6 +6,7 @@ import json
 import math
 import os
 import sys
+import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
 from contextlib import suppress
@@ -102,7 +103,8 @@ class VllmServerEngine:
         Requests are batched as they arrive, and sums depend on the batch in the last bit: the same seed gives the
         same tokens except where two were a rounding error apart.
 
-        Raises ConfigError when a prompt is empty or too long, EnvironmentFailedError when the server dies.
+        Raises ConfigError when a prompt is empty or too long, EnvironmentFailedError when the server dies, finishes
+        no request for `overlap.patience` seconds, or does not answer a command for `vllm.start_timeout`.
         """
         encoded = encode(self._policy, prompts)
         limit = self._config.trainer.response_limit
@@ -133,9 +135,10 @@ class VllmServerEngine:
         socket = None if port else folder / "socket"
         command = [sys.executable, "-m", "vllm.entrypoints.openai.api_server", *self._flags(socket)]
         self._process = ServerProcess(folder, new_log(), command, self._variables())
-        self._client = Client(socket=socket, port=port, failed=self._process.failed)
+        seconds = self._config.vllm.start_timeout
+        self._client = Client(socket=socket, port=port, seconds=seconds, failed=self._process.failed)
         try:
-            self._process.wait_until(self._client.healthy, seconds=self._config.vllm.start_timeout)
+            self._process.wait_until(self._client.healthy, seconds=seconds)
             self._sender = self._make_sender(folder)
         except BaseException:
             self._process.close(keep_log=True)
@@ -207,17 +210,23 @@ class VllmServerEngine:
         threads = min(len(bodies), MAX_CONNECTIONS, 2 * math.ceil(most / min(samples, most)))
         pool = ThreadPoolExecutor(threads)
         try:
-            requests = [pool.submit(self._client.post, "/inference/v1/generate", body) for body in bodies]
+            requests = [pool.submit(self._client.generate, body) for body in bodies]
             self._attend(requests, refresh)
             return [_completion(choice) for request in requests for choice in _choices(request)]
         finally:
             pool.shutdown(wait=False, cancel_futures=True)
 
     def _attend(self, requests: Sequence[Future[Any]], refresh: Refresh | None) -> None:
-        """Wait for all, raise what one raises, notice a server that is gone, take new weights."""
-        pending = set(requests)
+        """Wait for all, raise what one raises, notice a server that is gone or hangs, take new weights."""
+        pending, patience = set(requests), self._config.overlap.patience
+        progress = time.monotonic()
         while pending:
             done, pending = wait(pending, LOOK_EVERY, FIRST_EXCEPTION)
+            if done:
+                progress = time.monotonic()
+            elif time.monotonic() - progress > patience:
+                how = f"finished no request within overlap.patience = {patience:g} s (raise it if they take longer)"
+                raise self._process.failed(how)
             for request in done:
                 request.result()
             self._process.check()
