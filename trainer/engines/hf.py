@@ -32,9 +32,12 @@ class HfEngine:
     ) -> None:
         """`share_weights` samples from the learner's own weights, for probes, instead of from a copy.
 
-        In bfloat16 weights that require no gradient are cast anew at every token, see `keep_casts`: a copy's all do.
+        In bfloat16 weights that require no gradient are cast anew at every token, see `keep_casts`, so a copy's do
+        require one. In float32 they do not: torch sums up differently, in the last bit, where they do.
         """
-        self._model = policy.model if share_weights else copy.deepcopy(policy.model).requires_grad_()
+        self._model = policy.model
+        if not share_weights:
+            self._model = copy.deepcopy(policy.model).requires_grad_(requires_grad=dtype == "bfloat16")
         self._policy = policy
         self._limit = response_limit
         self._temperature = temperature
