@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from trainer.engines.precision import autocast
+from trainer.engines.precision import autocast, keep_casts
 from trainer.engines.protocol import Refresh
 from trainer.engines.tokens import encode, pad_left
 from trainer.errors import NonFiniteError
@@ -30,10 +30,14 @@ class HfEngine:
         dtype: str,
         share_weights: bool = False,
     ) -> None:
-        """`share_weights` samples from the learner's own weights, for probes, instead of from a copy."""
-        self._model = (
-            policy.model if share_weights else copy.deepcopy(policy.model).requires_grad_(requires_grad=False)
-        )
+        """`share_weights` samples from the learner's own weights, for probes, instead of from a copy.
+
+        In bfloat16 weights that require no gradient are cast anew at every token, see `keep_casts`, so a copy's do
+        require one. In float32 they do not: torch sums up differently, in the last bit, where they do.
+        """
+        self._model = policy.model
+        if not share_weights:
+            self._model = copy.deepcopy(policy.model).requires_grad_(requires_grad=dtype == "bfloat16")
         self._policy = policy
         self._limit = response_limit
         self._temperature = temperature
@@ -49,12 +53,13 @@ class HfEngine:
         generator = torch.Generator(device=ids.device).manual_seed(seed)
         shape = shape_of(self._model.config.to_dict())
         at_once = max(1, sequences_at_once(shape, ids.shape[1] + self._limit, self._dtype) // samples)
-        parts = [
-            self._sample(
-                ids[start : start + at_once], mask[start : start + at_once], samples, generator, refresh
-            )
-            for start in range(0, len(ids), at_once)
-        ]
+        with keep_casts(device.type, self._dtype):
+            parts = [
+                self._sample(
+                    ids[start : start + at_once], mask[start : start + at_once], samples, generator, refresh
+                )
+                for start in range(0, len(ids), at_once)
+            ]
         return concatenate(parts)
 
     def update_weights(self, weights: Weights, version: int) -> None:
@@ -62,6 +67,7 @@ class HfEngine:
         with torch.no_grad():
             for name, own in self._model.named_parameters():
                 own.copy_(weights[name])
+        torch.clear_autocast_cache()  # it may hold the old ones
         self.version = version
 
     def close(self) -> None:

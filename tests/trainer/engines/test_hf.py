@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import copy
+from collections import Counter
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+from transformers import AutoModelForCausalLM
 
 from trainer.config import ModelConfig, TrainerConfig
 from trainer.engines.hf import HfEngine, sample_token
@@ -112,6 +118,73 @@ def test_responses_go_on_with_weights_that_arrive_in_flight(policy: Policy, *, r
             own = (rollouts.version == version) & rollouts.mask
             assert float((full - rollouts.behaviour)[own].abs().max()) < (3e-5 if ragged else 1e-5)
             assert float((full - rollouts.behaviour)[~own & rollouts.mask].abs().max()) > 0.1
+
+
+class CountCasts(TorchDispatchMode):
+    """How often a tensor was cast to bfloat16, by its address."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.count: Counter[int] = Counter()
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func is torch.ops.aten._to_copy.default and (kwargs or {}).get("dtype") is torch.bfloat16:
+            self.count[args[0].data_ptr()] += 1
+        return func(*args, **(kwargs or {}))
+
+    def of(self, model: Any) -> list[int]:
+        """Of the weights of each linear layer."""
+        layers = [module for module in model.modules() if isinstance(module, torch.nn.Linear)]
+        return [self.count[layer.weight.data_ptr()] for layer in layers]
+
+
+@pytest.fixture(params=["untied", "tied"])
+def either(request: pytest.FixtureRequest) -> Policy:
+    """The policy that ships, and a random one whose output head is its embedding."""
+    policy = load_policy(ModelConfig(), device="cpu")
+    if request.param == "tied":
+        shape = copy.deepcopy(policy.model.config)
+        shape.update({"tie_word_embeddings": True})
+        torch.manual_seed(0)
+        policy.model = AutoModelForCausalLM.from_config(shape).float().eval()
+    return policy
+
+
+@pytest.mark.parametrize("share", [False, True])
+def test_bfloat16_casts_every_weight_once_and_samples_the_same_bits(either: Policy, *, share: bool) -> None:
+    sampler = HfEngine(either, response_limit=9, temperature=1.0, dtype="bfloat16", share_weights=share)
+    with CountCasts() as casts:
+        kept = sampler.generate(prompts(8), samples=4, seed=5)
+    assert set(casts.of(sampler._model)) == {1}
+    torch.set_autocast_cache_enabled(False)
+    try:
+        with CountCasts() as casts:
+            anew = sampler.generate(prompts(8), samples=4, seed=5)
+    finally:
+        torch.set_autocast_cache_enabled(True)
+    assert set(casts.of(sampler._model)) == {9}
+    assert torch.equal(kept.response, anew.response)
+    assert torch.equal(kept.behaviour, anew.behaviour)
+
+
+def test_bfloat16_weights_that_arrive_in_flight_are_cast_too(policy: Policy) -> None:
+    newer = load_policy(ModelConfig(), device="cpu")
+    with torch.no_grad():
+        for parameter in newer.model.parameters():
+            parameter.mul_(0.9)
+    sampler = HfEngine(policy, response_limit=9, temperature=1.0, dtype="bfloat16")
+    pushes = iter([None, None, (dict(newer.model.named_parameters()), 4)])
+    with CountCasts() as casts:
+        rollouts = sampler.generate(prompts(8), samples=4, seed=1, refresh=lambda: next(pushes, None))
+    assert set(casts.of(sampler._model)) == {2}
+    own = (rollouts.version == 4) & rollouts.mask
+    gap = {}
+    for name, model in {"old": policy.model, "new": newer.model}.items():
+        with torch.no_grad():
+            full = response_logprobs(model, rollouts, TrainerConfig(dtype="bfloat16"))
+        gap[name] = float((full - rollouts.behaviour)[own].abs().mean())
+    assert gap["new"] < 0.02, gap
+    assert gap["old"] > 0.1, gap
 
 
 def test_sampled_frequencies_follow_the_tempered_distribution() -> None:

@@ -20,22 +20,23 @@ class Client(HTTPVLLMWeightSyncClient):
     """
 
     def __init__(
-        self, *, socket: Path | None, port: int | None, failed: Callable[[str], EnvironmentFailedError]
+        self,
+        *,
+        socket: Path | None,
+        port: int | None,
+        seconds: float,
+        failed: Callable[[str], EnvironmentFailedError],
     ) -> None:
-        """`failed` makes the error for a server that does not answer, or answers with an error."""
+        """`failed` makes the error for a server that does not answer, within `seconds` where it could."""
         super().__init__(f"http://127.0.0.1:{port}" if port else "http://vllm")
         self.version = 0
-        self._failed = failed
+        self._seconds, self._failed = seconds, failed
         transport = httpx.HTTPTransport(
             uds=None if socket is None else str(socket),
             limits=httpx.Limits(max_connections=None, max_keepalive_connections=None),
         )
-        # Long responses take long: a server that is gone closes its connections, which is how it is noticed.
         self._http = httpx.Client(
-            base_url=self.base_url,
-            transport=transport,
-            timeout=None,  # noqa: S113
-            trust_env=False,
+            base_url=self.base_url, transport=transport, timeout=seconds, trust_env=False
         )
 
     def healthy(self) -> bool:
@@ -45,14 +46,15 @@ class Client(HTTPVLLMWeightSyncClient):
         return False
 
     def post(self, path: str, body: Any = None, **query: Any) -> Any:
-        """The answer's JSON. Raises EnvironmentFailedError when the server refuses, fails or is gone."""
-        try:
-            answer = self._http.post(path, json=body, params=query)
-        except httpx.TransportError as error:
-            raise self._failed("died") from error
-        if not answer.is_success:
-            raise self._failed(f"answered {answer.status_code} to {path}: {answer.text[:1000]}")
-        return answer.json() if answer.content else None
+        """The answer's JSON. Raises EnvironmentFailedError when the server refuses, fails, hangs or is gone."""
+        return self._ask(path, body, query, seconds=self._seconds)
+
+    def generate(self, body: Any) -> Any:
+        """The answer's JSON, however long it takes: who waits for all requests sees whether any gets done.
+
+        Raises EnvironmentFailedError when the server refuses, fails or is gone.
+        """
+        return self._ask("/inference/v1/generate", body, {}, seconds=None)
 
     def finish_weight_update(self, weight_version: str | None = None) -> None:
         """End the update and name the version."""
@@ -61,6 +63,18 @@ class Client(HTTPVLLMWeightSyncClient):
     def close(self) -> None:
         """Close the connections."""
         self._http.close()
+
+    def _ask(self, path: str, body: Any, query: dict[str, Any], *, seconds: float | None) -> Any:
+        try:
+            answer = self._http.post(path, json=body, params=query, timeout=seconds)
+        except httpx.TimeoutException as error:
+            how = f"did not answer {path} within vllm.start_timeout = {seconds:g} s (raise it if that is too short)"
+            raise self._failed(how) from error
+        except httpx.TransportError as error:
+            raise self._failed("died") from error
+        if not answer.is_success:
+            raise self._failed(f"answered {answer.status_code} to {path}: {answer.text[:1000]}")
+        return answer.json() if answer.content else None
 
     def _post(self, path: str, json: dict[str, Any] | None = None) -> None:
         self.post(f"/{path}", json)

@@ -29,6 +29,7 @@ class ServerProcess:
     def __init__(self, folder: Path, log: Path, command: Sequence[str], variables: Mapping[str, str]) -> None:
         """`folder` is removed with the process; `log` stays if the process fails."""
         self.folder, self.log = folder, log
+        self._keep_log = False
         with log.open("wb") as file:
             self._process = subprocess.Popen(
                 [sys.executable, "-P", str(SUPERVISE), str(folder), *command],
@@ -72,7 +73,8 @@ class ServerProcess:
         return f"{text[-TAIL:].strip() or '(nothing)'}\n({self.log})"
 
     def close(self, *, keep_log: bool = False) -> None:
-        """End the process and all that it started."""
+        """End the process and all that it started. A log that was once to be kept, as an error names it, stays."""
+        self._keep_log |= keep_log
         if self._process.stdin is not None:
             self._process.stdin.close()  # what its supervisor waits for
         try:
@@ -81,7 +83,7 @@ class ServerProcess:
             with suppress(ProcessLookupError):
                 os.killpg(self._process.pid, signal.SIGKILL)
             self._process.wait()
-        if not keep_log:
+        if not self._keep_log:
             self.log.unlink(missing_ok=True)
 
 

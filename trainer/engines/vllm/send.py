@@ -47,10 +47,10 @@ class FileSender:
 
 
 class MappingSource(WeightSource):
-    """Weights by name, in their order, as vLLM's transfer wants to read them: on the GPU, in the engine's dtype."""
+    """Weights by name, in their order, as vLLM's transfer wants to read them: on one GPU, in the engine's dtype."""
 
     def __init__(self, weights: Weights, dtype: torch.dtype, device: torch.device) -> None:
-        self.weights, self._dtype, self._device = weights, dtype, device
+        self.weights, self.device, self._dtype = weights, device, dtype
 
     def metadata(self) -> list[ParamMeta]:
         """What iteration yields, without moving anything."""
@@ -58,27 +58,33 @@ class MappingSource(WeightSource):
 
     def __iter__(self) -> Iterator[tuple[str, Tensor]]:
         for name, weight in self.weights.items():
-            yield name, weight.detach().to(self._device, self._dtype).contiguous()
+            yield name, weight.detach().to(self.device, self._dtype).contiguous()
 
 
 class NativeSender:
-    """By vLLM's own `ipc` (one GPU, two processes) or `nccl` (two GPUs); the learner is the only trainer rank."""
+    """By vLLM's own `ipc` (one GPU, two processes) or `nccl` (two GPUs); this process is the only trainer rank.
 
-    def __init__(self, client: Client, backend: str, weights: Weights, dtype: torch.dtype) -> None:
+    vLLM takes the process's current GPU for that of the sender: here it is the source's while vLLM is called.
+    """
+
+    def __init__(self, client: Client, backend: str, source: MappingSource) -> None:
         """Meets the server, which waits for it, and sends nothing yet."""
-        self._source = MappingSource(weights, dtype, torch.device("cuda", torch.cuda.current_device()))
-        self._engine = WeightTransferTrainerFactory.trainer_init(
-            _init_info(backend), client=client, source=self._source
-        )
+        self._source = source
+        with torch.cuda.device(source.device):
+            self._engine = WeightTransferTrainerFactory.trainer_init(
+                _init_info(backend), client=client, source=source
+            )
 
     def send(self, weights: Weights) -> None:
         """See `Sender.send`."""
         self._source.weights = weights
-        self._engine.send_weights()
+        with torch.cuda.device(self._source.device):
+            self._engine.send_weights()
 
     def close(self) -> None:
         """Leave the process group."""
-        self._engine.shutdown()
+        with torch.cuda.device(self._source.device):
+            self._engine.shutdown()
 
 
 def _init_info(backend: str) -> Any:

@@ -6,6 +6,7 @@ import json
 import math
 import os
 import sys
+import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
 from contextlib import suppress
@@ -50,15 +51,20 @@ class Placement:
     """What `CUDA_VISIBLE_DEVICES` is for the server; None: a CPU."""
     shared: bool
     """Whether the learner works on the same GPU."""
+    sender: int | None
+    """Number of the visible GPU that weights are sent from; None: the CPU."""
 
 
-def place(config: RunConfig, *, learner_on_gpu: bool, visible: Sequence[str]) -> Placement:
+def place(config: RunConfig, *, own: int | None, visible: Sequence[str]) -> Placement:
     """The learner keeps the first of the `visible` GPUs, the server takes the last.
+
+    `own` is the number of this process's GPU, None on a CPU: the learner's, or that of the rollout worker, which keeps
+    the second. Weights are sent from it, but NCCL needs two GPUs: where it is the server's, from the learner's.
 
     Raises ConfigError when `vllm.transfer` cannot work there.
     """
-    shared = learner_on_gpu and len(visible) == 1
-    fitting = "file" if not learner_on_gpu else "ipc" if shared else "nccl"
+    shared = own is not None and len(visible) == 1
+    fitting = "file" if own is None else "ipc" if shared else "nccl"
     transfer = fitting if config.vllm.transfer == "auto" else config.vllm.transfer
     if transfer not in ("file", fitting):
         raise ConfigError(
@@ -70,7 +76,8 @@ def place(config: RunConfig, *, learner_on_gpu: bool, visible: Sequence[str]) ->
             f"vllm.port = {config.vllm.port}: with vllm.transfer = 'ipc' any user of this machine could run code "
             "through it; leave vllm.port out, then a private Unix socket is used"
         )
-    return Placement(transfer, visible[-1] if visible else None, shared)
+    sender = own if own is None or own + 1 < len(visible) else 0
+    return Placement(transfer, visible[-1] if visible else None, shared, sender)
 
 
 class VllmServerEngine:
@@ -87,8 +94,9 @@ class VllmServerEngine:
         self._longest = max_length(policy, config)
         if config.vllm.port is not None:
             require_free_port(config.vllm.port)
-        on_gpu = next(policy.model.parameters()).is_cuda
-        self._place = place(config, learner_on_gpu=on_gpu, visible=visible_gpus())
+        # A CPU has no number, and "cuda" the one that it stands for.
+        own = next(policy.model.parameters()).device.index
+        self._place = place(config, own=own, visible=visible_gpus())
         self._sleeps = self._place.shared and config.vllm.sleep and config.schedule == "lockstep"
         self._start()
         self.version = 0
@@ -102,7 +110,8 @@ class VllmServerEngine:
         Requests are batched as they arrive, and sums depend on the batch in the last bit: the same seed gives the
         same tokens except where two were a rounding error apart.
 
-        Raises ConfigError when a prompt is empty or too long, EnvironmentFailedError when the server dies.
+        Raises ConfigError when a prompt is empty or too long, EnvironmentFailedError when the server dies, finishes
+        no request for `overlap.patience` seconds, or does not answer a command for `vllm.start_timeout`.
         """
         encoded = encode(self._policy, prompts)
         limit = self._config.trainer.response_limit
@@ -133,9 +142,10 @@ class VllmServerEngine:
         socket = None if port else folder / "socket"
         command = [sys.executable, "-m", "vllm.entrypoints.openai.api_server", *self._flags(socket)]
         self._process = ServerProcess(folder, new_log(), command, self._variables())
-        self._client = Client(socket=socket, port=port, failed=self._process.failed)
+        seconds = self._config.vllm.start_timeout
+        self._client = Client(socket=socket, port=port, seconds=seconds, failed=self._process.failed)
         try:
-            self._process.wait_until(self._client.healthy, seconds=self._config.vllm.start_timeout)
+            self._process.wait_until(self._client.healthy, seconds=seconds)
             self._sender = self._make_sender(folder)
         except BaseException:
             self._process.close(keep_log=True)
@@ -175,14 +185,15 @@ class VllmServerEngine:
         return variables | {"CUDA_VISIBLE_DEVICES": gpu}
 
     def _make_sender(self, folder: Path) -> Any:
-        from trainer.engines.vllm.send import FileSender, NativeSender
+        from trainer.engines.vllm.send import FileSender, MappingSource, NativeSender
 
         dtype = getattr(torch, self._config.trainer.dtype)
-        if self._place.transfer == "file":
+        if self._place.transfer == "file" or self._place.sender is None:
             return FileSender(self._client, folder, dtype)
-        return NativeSender(
-            self._client, self._place.transfer, dict(self._policy.model.named_parameters()), dtype
+        source = MappingSource(
+            dict(self._policy.model.named_parameters()), dtype, torch.device("cuda", self._place.sender)
         )
+        return NativeSender(self._client, self._place.transfer, source)
 
     def _push(self, weights: Weights, version: int, *, mode: str) -> None:
         if self._sleeps and mode == "wait":
@@ -207,17 +218,23 @@ class VllmServerEngine:
         threads = min(len(bodies), MAX_CONNECTIONS, 2 * math.ceil(most / min(samples, most)))
         pool = ThreadPoolExecutor(threads)
         try:
-            requests = [pool.submit(self._client.post, "/inference/v1/generate", body) for body in bodies]
+            requests = [pool.submit(self._client.generate, body) for body in bodies]
             self._attend(requests, refresh)
             return [_completion(choice) for request in requests for choice in _choices(request)]
         finally:
             pool.shutdown(wait=False, cancel_futures=True)
 
     def _attend(self, requests: Sequence[Future[Any]], refresh: Refresh | None) -> None:
-        """Wait for all, raise what one raises, notice a server that is gone, take new weights."""
-        pending = set(requests)
+        """Wait for all, raise what one raises, notice a server that is gone or hangs, take new weights."""
+        pending, patience = set(requests), self._config.overlap.patience
+        progress = time.monotonic()
         while pending:
             done, pending = wait(pending, LOOK_EVERY, FIRST_EXCEPTION)
+            if done:
+                progress = time.monotonic()
+            elif time.monotonic() - progress > patience:
+                how = f"finished no request within overlap.patience = {patience:g} s (raise it if they take longer)"
+                raise self._process.failed(how)
             for request in done:
                 request.result()
             self._process.check()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -18,7 +19,7 @@ from trainer.engines import make_engine
 from trainer.engines.hf import HfEngine
 from trainer.engines.vllm import settings
 from trainer.engines.vllm.process import ServerProcess
-from trainer.engines.vllm.server import as_flags, place
+from trainer.engines.vllm.server import Placement, as_flags, place
 from trainer.errors import ConfigError, EnvironmentFailedError
 from trainer.models import Policy
 
@@ -69,6 +70,15 @@ def test_a_process_that_is_not_up_in_time_is_ended(tmp_path: Path) -> None:
     with pytest.raises(EnvironmentFailedError, match=r"vllm\.start_timeout = 0\.5 s"):
         process.wait_until(lambda: False, seconds=0.5)
     assert gone(process.pid)
+
+
+def test_the_log_that_an_error_names_outlives_the_engine(tmp_path: Path) -> None:
+    """Whoever runs an engine closes it, also after an error."""
+    process = server(tmp_path, [sys.executable, "-c", "print('no memory')"])
+    with pytest.raises(EnvironmentFailedError, match=re.escape(f"({process.log})")):
+        process.wait_until(lambda: False, seconds=60)
+    process.close()
+    assert process.log.read_text() == "no memory\n"
 
 
 PARENT = """
@@ -162,28 +172,29 @@ def test_versions_come_from_spans() -> None:
 
 
 @pytest.mark.parametrize(
-    ("on_gpu", "visible", "transfer", "gpu", "shared"),
+    ("own", "visible", "transfer", "gpu", "shared", "sender"),
     [
-        (False, [], "file", None, False),
-        (False, ["0"], "file", "0", False),
-        (True, ["5"], "ipc", "5", True),
-        (True, ["0", "1", "2"], "nccl", "2", False),
+        (None, [], "file", None, False, None),
+        (None, ["0"], "file", "0", False, None),
+        (0, ["5"], "ipc", "5", True, 0),
+        (0, ["0", "1", "2"], "nccl", "2", False, 0),
+        (1, ["0", "1", "2"], "nccl", "2", False, 1),
+        (1, ["6", "7"], "nccl", "7", False, 0),  # the rollout worker's GPU is the server's too
     ],
 )
 def test_where_the_server_goes(
-    *, on_gpu: bool, visible: list[str], transfer: str, gpu: str | None, shared: bool
+    *, own: int | None, visible: list[str], transfer: str, gpu: str | None, shared: bool, sender: int | None
 ) -> None:
-    placement = place(RunConfig(), learner_on_gpu=on_gpu, visible=visible)
-    assert (placement.transfer, placement.gpu, placement.shared) == (transfer, gpu, shared)
+    assert place(RunConfig(), own=own, visible=visible) == Placement(transfer, gpu, shared, sender)
 
 
 def test_a_transfer_that_cannot_work_there_is_refused() -> None:
     nccl = RunConfig(vllm=VllmConfig(transfer="nccl"))
     with pytest.raises(ConfigError, match=r"vllm\.transfer = 'nccl' does not fit.*it is 'ipc'"):
-        place(nccl, learner_on_gpu=True, visible=["0"])
-    assert place(nccl, learner_on_gpu=True, visible=["0", "1"]).transfer == "nccl"
+        place(nccl, own=0, visible=["0"])
+    assert place(nccl, own=0, visible=["0", "1"]).transfer == "nccl"
     with pytest.raises(ConfigError, match=r"vllm\.port = 8000.*any user of this machine"):
-        place(RunConfig(vllm=VllmConfig(port=8000)), learner_on_gpu=True, visible=["0"])
+        place(RunConfig(vllm=VllmConfig(port=8000)), own=0, visible=["0"])
 
 
 def test_flags_of_the_command_line() -> None:

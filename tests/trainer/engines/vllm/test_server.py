@@ -6,7 +6,7 @@ import os
 import signal
 import time
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 from vllm_helpers import EXACT, gaps, made_policy, prompts, running, shaken, weights
 
-from trainer.config import ModelConfig
+from trainer.config import ModelConfig, OverlapConfig
 from trainer.engines.vllm.server import VllmServerEngine
 from trainer.engines.vllm.supervise import others
 from trainer.errors import EnvironmentFailedError
@@ -106,6 +106,36 @@ def shared_memory_of(pid: int) -> set[Path]:
     return {file for file in files if file.exists()}
 
 
+@contextmanager
+def stopped(engine: VllmServerEngine, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """All of the server hangs, goes on afterwards, and is not ended by the error in between."""
+    monkeypatch.setattr(engine._process, "failed", EnvironmentFailedError)
+    monkeypatch.setattr(engine._client, "_failed", EnvironmentFailedError)
+    pids = others(engine._process.pid)
+    for pid in pids:
+        os.kill(pid, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        for pid in pids:
+            os.kill(pid, signal.SIGCONT)
+
+
+def test_a_server_that_hangs_is_not_waited_for_for_ever(
+    engine: VllmServerEngine, base: dict[str, Tensor], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    impatient = engine._config.model_copy(update={"overlap": OverlapConfig(patience=0.5)})
+    monkeypatch.setattr(engine, "_config", impatient)
+    monkeypatch.setattr(engine._client, "_seconds", 0.5)
+    with stopped(engine, monkeypatch):
+        with pytest.raises(
+            EnvironmentFailedError, match=r"finished no request within overlap\.patience = 0\.5 s"
+        ):
+            engine.generate(prompts(4), samples=2, seed=0)
+        with pytest.raises(EnvironmentFailedError, match=r"/pause within vllm\.start_timeout = 0\.5 s"):
+            engine.update_weights(base, 1)
+
+
 def test_a_server_killed_while_it_writes_is_one_clear_error(
     engine: VllmServerEngine, base: dict[str, Tensor]
 ) -> None:
@@ -121,7 +151,9 @@ def test_a_server_killed_while_it_writes_is_one_clear_error(
             os.kill(server, signal.SIGKILL)
 
     start = time.monotonic()
-    with pytest.raises(EnvironmentFailedError, match="the vLLM server died; when the cause is mended"):
+    with pytest.raises(
+        EnvironmentFailedError, match="the vLLM server died; when the cause is mended"
+    ) as error:
         engine.generate(prompts(256), samples=8, seed=3, refresh=kill)
     assert time.monotonic() - start < 120
     for _ in range(50):
@@ -132,3 +164,7 @@ def test_a_server_killed_while_it_writes_is_one_clear_error(
     assert shared
     assert not any(file.exists() for file in shared)
     assert not engine._process.folder.exists()
+    engine.close()
+    assert str(engine._process.log) in str(error.value)
+    assert engine._process.log.exists()
+    engine._process.log.unlink()
