@@ -30,7 +30,7 @@ from trainer.loop.learner import Learner
 
 PATTERN = "checkpoint-*.safetensors"
 _PREVIOUS = "previous_gradient"
-_UNREADABLE = (SafetensorError, KeyError, TypeError, ValueError)
+_UNREADABLE = (SafetensorError, KeyError, TypeError, ValueError, OSError)
 
 
 @dataclass(frozen=True)
@@ -45,6 +45,11 @@ class Progress:
     """Bytes of metrics.jsonl that belong to the updates before."""
     timings_offset: int
     held_out_before: float | None
+
+    def __post_init__(self) -> None:
+        counts = (self.update, self.metrics_offset, self.timings_offset)
+        if not all(isinstance(count, int) and count >= 0 for count in counts):
+            raise ValueError(f"its progress holds {counts}, which are no counts")
 
 
 def checkpoint_path(folder: Path, update: int) -> Path:

@@ -40,7 +40,7 @@ class TaskConfig(Config):
     """Keyword arguments of the task, for example `{digits = 8}`; docs/tasks.md has those of each."""
     held_out: Annotated[int, Field(ge=8)] = 1024
     """Held-out prompts, never used in training, on which the final policy is scored; a small file repeats its own."""
-    scoring_timeout: Annotated[float, Field(gt=0)] = 10.0
+    scoring_timeout: Annotated[float, Field(gt=0, le=1e6)] = 10.0
     """Seconds that scoring one completion may take; a call of `score` may take that for each of its completions."""
     on_scoring_error: Literal["stop", "skip"] = "stop"
     """When scoring raises, hangs or gives no number: end the run, or leave the completion out of the update's rewards
@@ -107,8 +107,9 @@ class OverlapConfig(Config):
     """Bound on the lag in updates, kept by pacing generation; left out: 2 S - 1, one cycle ahead."""
     in_flight: Literal["finish", "continue"] = "finish"
     """Responses being written when new weights arrive: finished with the old ones, or continued with the new ones."""
-    patience: Annotated[float, Field(gt=0)] = 1800.0
-    """Seconds that the learner waits for rollouts before it calls the rollout process hung."""
+    patience: Annotated[float, Field(gt=0, le=1e7)] = 1800.0
+    """Seconds that the learner waits for rollouts before it calls the rollout process hung, and that `vllm-server` may
+    take without finishing a request."""
 
 
 class VllmConfig(Config):
@@ -126,8 +127,8 @@ class VllmConfig(Config):
     """How weights reach another process; auto: `file` on a CPU, `ipc` on a shared GPU, `nccl` between GPUs."""
     port: Annotated[int, Field(ge=1, le=65535)] | None = None
     """Port of the server on 127.0.0.1; left out: a Unix socket in a private folder, which needs none."""
-    start_timeout: Annotated[float, Field(gt=0)] = 600.0
-    """Seconds within which the engine must be up."""
+    start_timeout: Annotated[float, Field(gt=0, le=1e7)] = 600.0
+    """Seconds within which the engine must be up, and answer a command."""
 
 
 class LogConfig(Config):
@@ -140,6 +141,7 @@ class LogConfig(Config):
 
 
 OPERATIONAL: dict[str, Any] = {
+    "task": {"scoring_timeout", "on_scoring_error"},
     "log": True,
     "checkpoints_kept": True,
     "overlap": {"patience"},
@@ -162,7 +164,7 @@ class RunConfig(Config):
     log: LogConfig = LogConfig()
     sync_interval: Annotated[int, Field(ge=1)] = 4
     """S: updates between two refreshes of the behaviour weights."""
-    learning_rate: Annotated[float, Field(gt=0)] = 1e-3
+    learning_rate: Annotated[float, Field(gt=0, le=1e3)] = 1e-3
     """eta: learning rate after warm-up."""
     updates: Annotated[int, Field(ge=1)] = 400
     """Length of the run; training may end earlier when asked to (see `trainer.loop`)."""

@@ -15,6 +15,8 @@ import typer
 from calibrator.errors import CalibratorError, ExitCode
 from trainer.errors import EnvironmentFailedError, TrainerError
 
+INTERRUPTING = (signal.SIGINT, signal.SIGTERM)
+
 P = ParamSpec("P")
 R = TypeVar("R")
 
@@ -24,7 +26,8 @@ def answers_errors(command: Callable[P, R]) -> Callable[P, R | None]:
 
     @functools.wraps(command)
     def wrapped(*args: P.args, **kwargs: P.kwargs) -> R | None:
-        signal.signal(signal.SIGTERM, _interrupt)
+        for number in INTERRUPTING:
+            signal.signal(number, _interrupt)
         try:
             return command(*args, **kwargs)
         except CalibratorError as error:
@@ -55,6 +58,8 @@ def answers_errors(command: Callable[P, R]) -> Callable[P, R | None]:
 
 
 def _interrupt(number: int, frame: FrameType | None) -> None:
+    for each in INTERRUPTING:  # what is under way ends in order; a second Ctrl-C would tear that
+        signal.signal(each, signal.SIG_IGN)
     raise KeyboardInterrupt
 
 

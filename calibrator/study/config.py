@@ -140,7 +140,9 @@ class StudyConfig(Config):
         )
         kept = {"model", "task", "trainer", "probe"}
         return {
-            **self.model_dump(mode="json", include=kept),
+            **self.model_dump(
+                mode="json", include=kept, exclude={"task": {"scoring_timeout", "on_scoring_error"}}
+            ),
             "sweep": sweep,
             "engine": self.resources.engine,
             "max_sequences": self.vllm.max_sequences,

@@ -7,13 +7,15 @@ import signal
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 from pydantic import ValidationError
 
 from calibrator.errors import CalibratorError
 from calibrator.runlogs.own import curve_from_rows, read_metrics
+from calibrator.study.provenance import task_digest
 from calibrator.study.results import CONFIG, ERROR, LOG, SUMMARY, UNTOLD, VERDICT
-from calibrator.study.store import write_json
+from calibrator.study.store import read_json, write_json
 from calibrator.verdicts.judge import judge, judge_so_far
 from calibrator.verdicts.settings import JudgeSettings
 from calibrator.verdicts.types import RunVerdict
@@ -29,6 +31,7 @@ from trainer.models.memory import memory_errors
 from trainer.processes import die_with_parent
 from trainer.tasks import load_task
 
+INPUTS = "inputs.json"
 FAILED = 3
 """Exit code of a trial process that left an error.json."""
 
@@ -99,17 +102,21 @@ def _print_to(log: Path) -> None:
 
 
 def claim(folder: Path, config: RunConfig) -> None:
-    """Make `folder` the folder of this run. Raises ConfigError when it holds another run, or anything else."""
+    """Make `folder` the folder of this run. Raises ConfigError when it holds another run, or anything else.
+
+    A run that made no update yet, for instance since its config was wrong, may be replaced.
+    """
     path = folder / CONFIG
     if path.exists():
         try:
-            same = RunConfig.model_validate_json(path.read_bytes()).digest() == config.digest()
-        except ValidationError:
-            same = False
-        if not same:
-            raise ConfigError(f"{folder} holds another run, or a model; choose another folder")
+            before = RunConfig.model_validate_json(path.read_bytes())
+        except ValidationError as error:
+            raise ConfigError(f"{folder} holds another run, or a model; choose another folder") from error
+        if (folder / METRICS).is_file() and (folder / METRICS).stat().st_size > 0:
+            _check_same_run(folder, before, config)
         with disk_errors(folder):
-            write_json(path, config.model_dump(mode="json"))  # logging may differ
+            write_json(path, config.model_dump(mode="json"))
+            write_json(folder / INPUTS, _inputs(config))
         return
     strangers = sorted(entry.name for entry in folder.glob("[!.]*"))
     if strangers:
@@ -117,6 +124,33 @@ def claim(folder: Path, config: RunConfig) -> None:
     with disk_errors(folder):
         folder.mkdir(parents=True, exist_ok=True)
         write_json(path, config.model_dump(mode="json"))
+        write_json(folder / INPUTS, _inputs(config))
+
+
+def _inputs(config: RunConfig) -> dict[str, str]:
+    """What a run depends on beside its config, as far as it can change behind one: the task's data and code."""
+    return {"task": task_digest(config.task)}
+
+
+def _check_same_run(folder: Path, before: RunConfig, config: RunConfig) -> None:
+    if before.digest() != config.digest():
+        old, new = _flat(before.model_dump(mode="json")), _flat(config.model_dump(mode="json"))
+        differing = [f"{key} = {old.get(key)!r} there" for key in new if old.get(key) != new[key]]
+        raise ConfigError(
+            f"{folder} holds another run ({', '.join(differing[:3])}); choose another folder, or delete it"
+        )
+    if (folder / INPUTS).is_file() and read_json(folder / INPUTS) != _inputs(config):
+        raise ConfigError(
+            f"the task's data or code is not what the run in {folder} began with; choose another folder, or delete it"
+        )
+
+
+def _flat(content: dict[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Nested keys joined by dots."""
+    found: dict[str, Any] = {}
+    for key, value in content.items():
+        found |= _flat(value, f"{prefix}{key}.") if isinstance(value, dict) else {f"{prefix}{key}": value}
+    return found
 
 
 def _leave_error(folder: Path, error: Exception, *, environment: bool) -> None:

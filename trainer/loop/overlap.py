@@ -177,6 +177,8 @@ class RolloutProcess:
         how = f"ended with exit code {code}"
         if code is not None and code < 0:
             how = f"was killed by signal {-code}{' (out of memory?)' if -code == signal.SIGKILL else ''}"
+        elif code is not None:
+            how += " without a word (does the task end the process?)"
         return EnvironmentFailedError(
             f"the rollout process {how}: run the same command again, it continues where this ended"
         )

@@ -96,7 +96,12 @@ def require_bytes(path: Path, offset: int) -> None:
 
 def read_rows(path: Path) -> list[MetricsRow]:
     """Rows that were written before; the file holds whole lines only after being cut back."""
-    return [json.loads(line) for line in path.read_bytes().splitlines()]
+    try:
+        return [json.loads(line) for line in path.read_bytes().splitlines()]
+    except ValueError as error:
+        raise ConfigError(
+            f"{path} cannot be read back ({error}); delete the folder to start this run anew"
+        ) from error
 
 
 def _compact(

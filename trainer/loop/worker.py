@@ -51,7 +51,7 @@ def rollout_process(connection: Connection, assignment: Assignment) -> None:
         os._exit(0)
     except TrainerError as error:
         connection.send_bytes(encode(Failed(type(error).__name__, str(error))))
-    except Exception as error:
+    except BaseException as error:  # The user's own task may raise anything.
         traceback.print_exc()
         connection.send_bytes(encode(Failed("", f"{type(error).__name__}: {error}")))
 
@@ -70,7 +70,8 @@ class _Worker:
             self.policy.model = copy.deepcopy(self.policy.model)
         else:
             torch.cuda.set_device(assignment.device)
-        self.policy.model.requires_grad_(requires_grad=False)
+        # Casts to bfloat16 are only kept from one token to the next for weights that could have a gradient.
+        self.policy.model.requires_grad_(requires_grad=config.trainer.dtype == "bfloat16")
         self.engine = make_engine(self.policy, config, share_weights=config.engine == "hf")
         self.engine.version = -1
         self.clock = Stopwatch()

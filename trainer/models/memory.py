@@ -123,7 +123,7 @@ def reckon(config: RunConfig, shape: Shape, parameters: int, *, gpus: Gpus | Non
     return MemoryEstimate(
         {**always, **_rollouts(config, parameters, gpus)},
         learning,
-        _sampling(config, shape, gpus),
+        _sampling(config, shape, parameters, gpus),
         together=config.schedule == "overlap",
     )
 
@@ -265,7 +265,7 @@ def _learning(config: RunConfig, shape: Shape, parameters: int) -> dict[str, int
     return {"gradient": 4 * parameters, **larger}
 
 
-def _sampling(config: RunConfig, shape: Shape, gpus: Gpus | None) -> dict[str, int]:
+def _sampling(config: RunConfig, shape: Shape, parameters: int, gpus: Gpus | None) -> dict[str, int]:
     if config.engine != "hf":
         in_turns = gpus is not None and config.vllm.sleep and config.schedule == "lockstep"
         return {"vLLM": int(config.vllm.memory_share * gpus.bytes)} if gpus is not None and in_turns else {}
@@ -279,7 +279,9 @@ def _sampling(config: RunConfig, shape: Shape, gpus: Gpus | None) -> dict[str, i
     # Whole groups, so at least one; a growing cache is copied layer by layer.
     at_once = max(trainer.group_size, min(wanted, sequences_at_once(shape, length, trainer.dtype)))
     per_token = 2 * shape.keys * _width(trainer.dtype)
+    casts = {"16-bit weights": 2 * parameters} if trainer.dtype == "bfloat16" else {}
     return {
+        **casts,
         "key-value cache": at_once * length * per_token * (shape.layers + 1),
         "logits": at_once * shape.vocabulary * 4 * LOGIT_COPIES,
     }

@@ -115,7 +115,11 @@ def parse_row(line: str, question: str, answer: str) -> tuple[str, str] | str:
     asked, right = row[question], row[answer]
     if not isinstance(asked, str) or not asked.strip():
         return f"{question!r} must be text that is not empty"
-    final = final_answer(_text(right))
+    try:
+        final = final_answer(_text(right))
+        f"{asked}{final}".encode()
+    except ValueError as error:  # half a surrogate pair, or a number of thousands of digits
+        return f"cannot be used ({error})"
     return (asked, final) if final else f"{answer!r} must be text or a number, and not empty"
 
 
@@ -140,5 +144,5 @@ def _text(value: Any) -> str:
     """An answer as text; empty for what is neither text nor a finite number."""
     if isinstance(value, str):
         return value
-    number = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
-    return str(value) if number else ""
+    whole = isinstance(value, int) and not isinstance(value, bool)
+    return str(value) if whole or (isinstance(value, float) and math.isfinite(value)) else ""

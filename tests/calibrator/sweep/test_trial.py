@@ -75,3 +75,23 @@ def test_a_trial_that_runs_out_of_memory_says_what_to_lower(
         EnvironmentFailedError, match=r"out of memory .*resources\.workers.*micro_batch_groups"
     ):
         execute(RUN, tmp_path)
+
+
+def test_a_run_that_made_no_update_may_be_replaced(tmp_path: Path) -> None:
+    claim(tmp_path / "run", RunConfig())
+    claim(tmp_path / "run", RunConfig(learning_rate=2e-3))
+    (tmp_path / "run" / "metrics.jsonl").write_text("{}\n")
+    with pytest.raises(ConfigError, match=r"learning_rate = 0\.002 there"):
+        claim(tmp_path / "run", RunConfig(learning_rate=3e-3))
+
+
+def test_a_run_is_not_continued_on_other_data(tmp_path: Path) -> None:
+    data = tmp_path / "data.jsonl"
+    data.write_text('{"question": "1+1", "answer": 2}\n{"question": "1+2", "answer": 3}\n')
+    config = RunConfig(task=TaskConfig(name="jsonl", options={"path": str(data)}))
+    claim(tmp_path / "run", config)
+    (tmp_path / "run" / "metrics.jsonl").write_text("{}\n")
+    claim(tmp_path / "run", config)
+    data.write_text('{"question": "2+1", "answer": 3}\n{"question": "2+2", "answer": 4}\n')
+    with pytest.raises(ConfigError, match="task's data or code is not what the run"):
+        claim(tmp_path / "run", config)

@@ -88,6 +88,8 @@ def test_byte_order_mark_blank_lines_and_crlf_are_fine(write: Write) -> None:
         ('{"question": "a"}', "line 2: no field 'answer'; it has 'question'"),
         ('{"question": "  ", "answer": 1}', "line 2: 'question' must be text"),
         ('{"question": 3, "answer": 1}', "line 2: 'question' must be text"),
+        (r'{"question": "\ud800", "answer": 1}', "line 2: cannot be used"),
+        ('{"question": "a", "answer": ' + "9" * 5000 + "}", "line 2: "),
         ('{"question": "a", "answer": ""}', "line 2: 'answer' must be text or a number"),
         ('{"question": "a", "answer": "so #### "}', "line 2: 'answer' must be"),
         ('{"question": "a", "answer": null}', "line 2: 'answer' must be"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -73,16 +74,19 @@ class ServerProcess:
         return f"{text[-TAIL:].strip() or '(nothing)'}\n({self.log})"
 
     def close(self, *, keep_log: bool = False) -> None:
-        """End the process and all that it started. A log that was once to be kept, as an error names it, stays."""
+        """End the process and all that it started. A log that was once to be kept, as an error names it, stays.
+
+        Its supervisor does that; where it was killed itself, what it would have done is done here.
+        """
         self._keep_log |= keep_log
         if self._process.stdin is not None:
             self._process.stdin.close()  # what its supervisor waits for
-        try:
+        with suppress(subprocess.TimeoutExpired):
             self._process.wait(GRACE)
-        except subprocess.TimeoutExpired:
-            with suppress(ProcessLookupError):
-                os.killpg(self._process.pid, signal.SIGKILL)
-            self._process.wait()
+        with suppress(ProcessLookupError):
+            os.killpg(self._process.pid, signal.SIGKILL)
+        self._process.wait()
+        shutil.rmtree(self.folder, ignore_errors=True)
         if not self._keep_log:
             self.log.unlink(missing_ok=True)
 
