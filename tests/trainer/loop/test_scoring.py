@@ -15,10 +15,14 @@ from typing import Any
 
 import pytest
 import torch
+from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
+from transformers import PreTrainedTokenizerFast
 from word_problems import OPTIONS, make_chain_sum, make_word_problems
 
 from trainer.algorithms.advantages import group_normalised
 from trainer.config import ModelConfig, ProbeConfig, RunConfig, TaskConfig, TrainerConfig
+from trainer.engines.hf import HfEngine
+from trainer.engines.tokens import encode
 from trainer.errors import ConfigError
 from trainer.loop import session
 from trainer.loop.prompts import rendered
@@ -295,6 +299,62 @@ def test_prompts_beyond_the_limit_are_named_with_both_numbers(
 ) -> None:
     with pytest.raises(ConfigError, match=words):
         render(policy, Example("12345678="), **settings)
+
+
+def starting(change: Callable[[Tokenizer], None], *, adds: bool = True) -> PreTrainedTokenizerFast:
+    """A tokenizer whose start token is `=`, one the embedded model knows; a space in place of `9`."""
+    vocabulary = {symbol: index for index, symbol in enumerate(["<pad>", *"012345678\u2581=;"])}
+    tokenizer = Tokenizer(models.BPE(vocabulary, []))
+    change(tokenizer)
+    if adds:
+        tokenizer.post_processor = processors.TemplateProcessing(
+            single="= $A ;", special_tokens=[("=", 11), (";", 12)]
+        )
+    special = {"bos_token": "=", "eos_token": ";", "pad_token": "<pad>"}
+    return PreTrainedTokenizerFast(tokenizer_object=tokenizer, **special)
+
+
+def llama_3(tokenizer: Tokenizer) -> None:
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+
+
+def llama_2(tokenizer: Tokenizer) -> None:
+    tokenizer.normalizer = normalizers.Sequence(
+        [normalizers.Prepend("\u2581"), normalizers.Replace(" ", "\u2581")]
+    )
+
+
+def metaspace(tokenizer: Tokenizer) -> None:
+    tokenizer.pre_tokenizer = pre_tokenizers.Metaspace(prepend_scheme="first")
+
+
+@pytest.mark.parametrize("change", [llama_3, llama_2, metaspace])
+def test_a_plain_prompt_has_the_start_token_where_the_tokenizer_adds_one(
+    policy: Policy, change: Callable[[Tokenizer], None]
+) -> None:
+    """The tokens of the tokenizer's own way, without its end token; the engine and the limit see the same."""
+    llama = replace(policy, tokenizer=starting(change))
+    usual = llama.tokenizer("12")["input_ids"]
+    assert (usual[0], usual[-1]) == (11, 12)
+    text = render(llama, Example("12"))
+    assert encode(llama, [text]) == [usual[:-1]]
+    assert render(llama, Example("12", messages=ASK)) == text
+    assert render(llama, Example(text)) == text
+    engine = HfEngine(llama, response_limit=2, temperature=1.0, dtype="float32")
+    assert engine.generate([text], samples=1, seed=0).prompt.tolist() == [usual[:-1]]
+    with pytest.raises(ConfigError, match=f"has {len(usual) - 1} tokens, more than {len(usual) - 2}"):
+        render(llama, Example("12"), prompt_limit=len(usual) - 2)
+
+
+def test_no_start_token_for_other_tokenizers_nor_beside_a_chat_template(policy: Policy) -> None:
+    silent = replace(policy, tokenizer=starting(llama_3, adds=False))
+    assert render(silent, Example("12")) == "12"
+    assert encode(policy, [render(policy, Example("12="))]) == [[2, 3, 11]]
+    llama = replace(policy, tokenizer=starting(llama_3))
+    llama.tokenizer.chat_template = "{{ bos_token }}7"
+    assert encode(llama, [render(llama, Example(messages=ASK))]) == [[11, 8]]
+    llama.tokenizer.chat_template = "7"
+    assert encode(llama, [render(llama, Example(messages=ASK))]) == [[8]]
 
 
 def train_on(folder: Path, task: TaskConfig) -> list[dict[str, Any]]:
