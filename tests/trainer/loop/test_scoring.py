@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 import logging
 import math
+import signal
+import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
+from types import FrameType, SimpleNamespace
 from typing import Any
 
 import pytest
@@ -29,7 +31,7 @@ from trainer.loop.prompts import rendered
 from trainer.loop.rows import _reward_fields
 from trainer.loop.train import train
 from trainer.models import Policy, load_policy
-from trainer.tasks import Example, RunningSum, Unscored
+from trainer.tasks import Example, RunningSum, Unscored, patience
 from trainer.tasks.patience import TimeUpError, call_within
 from trainer.tasks.scoring import rewards
 
@@ -143,6 +145,32 @@ def test_a_limit_restores_what_it_changed_and_other_threads_are_not_interrupted(
     thread.start()
     thread.join()
     assert found == [4]
+
+
+def test_an_interruption_just_after_the_function_is_time_up_too() -> None:
+    """The signal comes, by means of a tracer, at the first line that runs after a function that swallowed one."""
+    returned = []
+
+    def slow() -> None:
+        swallow_everything()
+        returned.append(True)
+
+    def tracer(frame: FrameType, event: str, _: object) -> Any:
+        if frame.f_code is patience._interrupted_after.__code__ and event == "line" and returned:
+            returned.clear()
+            signal.raise_signal(signal.SIGUSR2)
+        return tracer
+
+    before, usual = sys.gettrace(), signal.getsignal(signal.SIGUSR2)
+    sys.settrace(tracer)
+    try:
+        with pytest.raises(TimeUpError):
+            call_within(0.05, slow)
+    finally:
+        sys.settrace(before)
+    assert not returned
+    assert signal.getsignal(signal.SIGUSR2) == usual
+    time.sleep(1.5 * patience.AGAIN)  # Longer than a watcher would wait to interrupt again: it has ended.
 
 
 @pytest.mark.parametrize("reward", [3000.0, -4.0])
