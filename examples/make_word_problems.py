@@ -50,9 +50,9 @@ CHAT = (
 
 
 def word_problem(rng: np.random.Generator) -> Pair:
-    """A question about two numbers from 1 to 5 and its answer; differences are not negative."""
+    """A question about two numbers from 1 to 9 and its answer; differences are not negative."""
     story, sign = STORIES[rng.integers(len(STORIES))]
-    low, high = sorted(int(x) for x in rng.integers(1, 6, size=2))
+    low, high = sorted(int(x) for x in rng.integers(1, 10, size=2))
     name, things = NAMES[rng.integers(len(NAMES))], THINGS[rng.integers(len(THINGS))]
     return story.format(name=name, things=things, a=high, b=low), str(high + sign * low)
 

@@ -24,7 +24,10 @@ class Completion:
 
 
 def encode(policy: Policy, prompts: Sequence[str]) -> list[list[int]]:
-    """Token ids of each prompt, no special tokens added. Raises ConfigError when a prompt has none."""
+    """Token ids of each prompt. Raises ConfigError when a prompt has none.
+
+    No special tokens are added: a rendered prompt holds them as text (see trainer.loop.prompts).
+    """
     encoded: list[list[int]] = policy.tokenizer(list(prompts), add_special_tokens=False)["input_ids"]
     if not all(encoded):
         raise ConfigError(

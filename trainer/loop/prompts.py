@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from trainer.config import TrainerConfig
+from trainer.engines.tokens import encode
 from trainer.errors import ConfigError
 from trainer.models import Policy
 from trainer.tasks import Example
@@ -20,12 +21,16 @@ def rendered(
 ) -> list[Example]:
     """The same examples with their prompts as plain text, conversations through the tokenizer's chat template.
 
+    A prompt begins with the start token where the tokenizer would add one; what a chat template made stays as it is.
     Raises ConfigError, its text beginning with `source`, for examples that are none; for a conversation when the
     tokenizer has no chat template, or one that refuses it; and for a prompt of more tokens than the limit.
     """
     for example in examples:
         _check(example, source)
-    ready = [replace(example, prompt=_text(example, policy.tokenizer), messages=()) for example in examples]
+    start = _start(policy.tokenizer)
+    ready = [
+        replace(example, prompt=_text(example, policy.tokenizer, start), messages=()) for example in examples
+    ]
     _check_lengths(ready, policy, config)
     return ready
 
@@ -50,12 +55,23 @@ def _check(example: Example, source: str) -> None:
         raise ConfigError(f"{source}: each of messages must hold a role and a content, both strings")
 
 
-def _text(example: Example, tokenizer: Any) -> str:
+def _start(tokenizer: Any) -> str:
+    """What a plain prompt begins with, so that its tokens are those with the tokenizer's start token; often empty."""
+    start: str = tokenizer.bos_token or ""
+    if tokenizer("")["input_ids"][:1] != [tokenizer.bos_token_id]:
+        return ""
+    # Some tokenizers mark a first word by a space that they leave out behind the start token's text.
+    usual = tokenizer("1")["input_ids"]
+    begun = tokenizer(f"{start}1", add_special_tokens=False)["input_ids"]
+    return start if begun == usual[: len(begun)] else f"{start} "
+
+
+def _text(example: Example, tokenizer: Any, start: str) -> str:
     if not example.messages:
-        return example.prompt
+        return _begun(example.prompt, start)
     if not tokenizer.chat_template:
         if example.prompt:
-            return example.prompt
+            return _begun(example.prompt, start)
         raise ConfigError(
             "the task asks with messages, but the model's tokenizer has no chat template: give model.path an instruct "
             'model, or the task a plain prompt (built-in tasks: task.options.chat = "no")'
@@ -71,13 +87,15 @@ def _text(example: Example, tokenizer: Any) -> str:
     return text
 
 
+def _begun(prompt: str, start: str) -> str:
+    return prompt if prompt.startswith(start.rstrip()) else start + prompt
+
+
 def _check_lengths(examples: Sequence[Example], policy: Policy, config: TrainerConfig) -> None:
     limit, why = token_limit(policy, config)
     if limit is None or not examples:
         return
-    encoded = policy.tokenizer([example.prompt for example in examples], add_special_tokens=False)[
-        "input_ids"
-    ]
+    encoded = encode(policy, [example.prompt for example in examples])
     longest = max(range(len(encoded)), key=lambda index: len(encoded[index]))
     if len(encoded[longest]) > limit:
         raise ConfigError(

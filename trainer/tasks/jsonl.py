@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from trainer.errors import ConfigError
-from trainer.tasks.answers import compare_simply, final_answer
+from trainer.tasks.answers import compare_simply, final_answer, unboxed
 from trainer.tasks.framing import Chat, Framing, position
 from trainer.tasks.protocol import Example, Unscored
 from trainer.tasks.verifier import Verifier
@@ -120,7 +120,7 @@ def parse_row(line: str, question: str, answer: str) -> tuple[str, str] | str:
         f"{asked}{final}".encode()
     except ValueError as error:  # half a surrogate pair, or a number of thousands of digits
         return f"cannot be used ({error})"
-    return (asked, final) if final else f"{answer!r} must be text or a number, and not empty"
+    return (asked, final) if unboxed(final) else f"{answer!r} must be text or a number, and not empty"
 
 
 def split(rows: Sequence[tuple[str, str]], share: float, *, source: str) -> dict[bool, list[tuple[str, str]]]:

@@ -45,6 +45,7 @@ def call_within(seconds: float, function: Callable[[], T]) -> T:
 
 def _interrupted_after(seconds: float, function: Callable[[], T]) -> T:
     done, late = threading.Event(), threading.Event()
+    running = False
     main = threading.main_thread().ident or 0
 
     def watch() -> None:
@@ -55,7 +56,7 @@ def _interrupted_after(seconds: float, function: Callable[[], T]) -> T:
                 done.wait(AGAIN)
 
     def interrupt(number: int, frame: FrameType | None) -> None:
-        if late.is_set() and not done.is_set():
+        if late.is_set() and running:
             raise _InterruptedError
         if not late.is_set() and callable(before):  # Somebody else's signal.
             before(number, frame)
@@ -64,8 +65,13 @@ def _interrupted_after(seconds: float, function: Callable[[], T]) -> T:
     watcher = threading.Thread(target=watch, daemon=True)
     watcher.start()
     try:
-        result = function()
-    except _InterruptedError:
+        try:
+            running = True
+            result = function()
+        finally:
+            running = False
+    except _InterruptedError:  # Also one that came after the function, just before the line above.
+        running = False
         raise TimeUpError from None
     finally:
         done.set()

@@ -5,27 +5,33 @@ from __future__ import annotations
 import json
 import logging
 import math
+import signal
+import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
+from types import FrameType, SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
+from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
+from transformers import PreTrainedTokenizerFast
 from word_problems import OPTIONS, make_chain_sum, make_word_problems
 
 from trainer.algorithms.advantages import group_normalised
 from trainer.config import ModelConfig, ProbeConfig, RunConfig, TaskConfig, TrainerConfig
+from trainer.engines.hf import HfEngine
+from trainer.engines.tokens import encode
 from trainer.errors import ConfigError
 from trainer.loop import session
 from trainer.loop.prompts import rendered
 from trainer.loop.rows import _reward_fields
 from trainer.loop.train import train
 from trainer.models import Policy, load_policy
-from trainer.tasks import Example, RunningSum, Unscored
+from trainer.tasks import Example, RunningSum, Unscored, patience
 from trainer.tasks.patience import TimeUpError, call_within
 from trainer.tasks.scoring import rewards
 
@@ -139,6 +145,32 @@ def test_a_limit_restores_what_it_changed_and_other_threads_are_not_interrupted(
     thread.start()
     thread.join()
     assert found == [4]
+
+
+def test_an_interruption_just_after_the_function_is_time_up_too() -> None:
+    """The signal comes, by means of a tracer, at the first line that runs after a function that swallowed one."""
+    returned = []
+
+    def slow() -> None:
+        swallow_everything()
+        returned.append(True)
+
+    def tracer(frame: FrameType, event: str, _: object) -> Any:
+        if frame.f_code is patience._interrupted_after.__code__ and event == "line" and returned:
+            returned.clear()
+            signal.raise_signal(signal.SIGUSR2)
+        return tracer
+
+    before, usual = sys.gettrace(), signal.getsignal(signal.SIGUSR2)
+    sys.settrace(tracer)
+    try:
+        with pytest.raises(TimeUpError):
+            call_within(0.05, slow)
+    finally:
+        sys.settrace(before)
+    assert not returned
+    assert signal.getsignal(signal.SIGUSR2) == usual
+    time.sleep(1.5 * patience.AGAIN)  # Longer than a watcher would wait to interrupt again: it has ended.
 
 
 @pytest.mark.parametrize("reward", [3000.0, -4.0])
@@ -295,6 +327,62 @@ def test_prompts_beyond_the_limit_are_named_with_both_numbers(
 ) -> None:
     with pytest.raises(ConfigError, match=words):
         render(policy, Example("12345678="), **settings)
+
+
+def starting(change: Callable[[Tokenizer], None], *, adds: bool = True) -> PreTrainedTokenizerFast:
+    """A tokenizer whose start token is `=`, one the embedded model knows; a space in place of `9`."""
+    vocabulary = {symbol: index for index, symbol in enumerate(["<pad>", *"012345678\u2581=;"])}
+    tokenizer = Tokenizer(models.BPE(vocabulary, []))
+    change(tokenizer)
+    if adds:
+        tokenizer.post_processor = processors.TemplateProcessing(
+            single="= $A ;", special_tokens=[("=", 11), (";", 12)]
+        )
+    special = {"bos_token": "=", "eos_token": ";", "pad_token": "<pad>"}
+    return PreTrainedTokenizerFast(tokenizer_object=tokenizer, **special)
+
+
+def llama_3(tokenizer: Tokenizer) -> None:
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+
+
+def llama_2(tokenizer: Tokenizer) -> None:
+    tokenizer.normalizer = normalizers.Sequence(
+        [normalizers.Prepend("\u2581"), normalizers.Replace(" ", "\u2581")]
+    )
+
+
+def metaspace(tokenizer: Tokenizer) -> None:
+    tokenizer.pre_tokenizer = pre_tokenizers.Metaspace(prepend_scheme="first")
+
+
+@pytest.mark.parametrize("change", [llama_3, llama_2, metaspace])
+def test_a_plain_prompt_has_the_start_token_where_the_tokenizer_adds_one(
+    policy: Policy, change: Callable[[Tokenizer], None]
+) -> None:
+    """The tokens of the tokenizer's own way, without its end token; the engine and the limit see the same."""
+    llama = replace(policy, tokenizer=starting(change))
+    usual = llama.tokenizer("12")["input_ids"]
+    assert (usual[0], usual[-1]) == (11, 12)
+    text = render(llama, Example("12"))
+    assert encode(llama, [text]) == [usual[:-1]]
+    assert render(llama, Example("12", messages=ASK)) == text
+    assert render(llama, Example(text)) == text
+    engine = HfEngine(llama, response_limit=2, temperature=1.0, dtype="float32")
+    assert engine.generate([text], samples=1, seed=0).prompt.tolist() == [usual[:-1]]
+    with pytest.raises(ConfigError, match=f"has {len(usual) - 1} tokens, more than {len(usual) - 2}"):
+        render(llama, Example("12"), prompt_limit=len(usual) - 2)
+
+
+def test_no_start_token_for_other_tokenizers_nor_beside_a_chat_template(policy: Policy) -> None:
+    silent = replace(policy, tokenizer=starting(llama_3, adds=False))
+    assert render(silent, Example("12")) == "12"
+    assert encode(policy, [render(policy, Example("12="))]) == [[2, 3, 11]]
+    llama = replace(policy, tokenizer=starting(llama_3))
+    llama.tokenizer.chat_template = "{{ bos_token }}7"
+    assert encode(llama, [render(llama, Example(messages=ASK))]) == [[11, 8]]
+    llama.tokenizer.chat_template = "7"
+    assert encode(llama, [render(llama, Example(messages=ASK))]) == [[8]]
 
 
 def train_on(folder: Path, task: TaskConfig) -> list[dict[str, Any]]:
