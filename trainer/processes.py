@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+import sys
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from multiprocessing import parent_process
 from multiprocessing.connection import wait
+from pathlib import Path
 
 PRELOAD = [
     "trainer.loop.train",
@@ -37,6 +39,12 @@ def environment(values: Mapping[str, str]) -> Iterator[None]:
                 os.environ.pop(name, None)
             else:
                 os.environ[name] = value
+
+
+def current_folder_last() -> None:
+    """Let the user's own modules be imported; last on the path, so that they never hide one of the package."""
+    if str(Path.cwd()) not in sys.path:
+        sys.path.append(str(Path.cwd()))
 
 
 def die_with_parent() -> None:

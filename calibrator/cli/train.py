@@ -166,6 +166,7 @@ def _train(run: RunConfig, folder: Path, *, keep_going: bool, console: Console) 
         if not (folder / VERDICT).is_file():
             console.print(
                 f"training {run.trainer.estimator}, {run.schedule}: S = {run.sync_interval}, "
+                f"lag at most {run.lag_bound}, "
                 f"eta = {run.learning_rate:.3g}, G = {run.trainer.group_size}, epsilon = {run.trainer.epsilon:g}, "
                 f"{run.updates} updates, "
                 f"seed {run.seed} -> {visible(str(folder))}",

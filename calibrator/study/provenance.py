@@ -16,6 +16,7 @@ import calibrator
 import trainer
 from trainer.config import TaskConfig, digest
 from trainer.errors import ConfigError
+from trainer.processes import current_folder_last
 
 LIBRARIES = (
     "torch",
@@ -48,7 +49,8 @@ def code_digest() -> str:
 
 def task_digest(config: TaskConfig) -> str:
     """Digest of the task's name and options, and of what its questions come from."""
-    return digest([config.model_dump(mode="json"), hashlib.sha256(_task_source(config)).hexdigest()])
+    named = config.model_dump(mode="json", exclude={"scoring_timeout", "on_scoring_error"})
+    return digest([named, hashlib.sha256(_task_source(config)).hexdigest()])
 
 
 def _task_source(config: TaskConfig) -> bytes:
@@ -61,6 +63,7 @@ def _task_source(config: TaskConfig) -> bytes:
             raise ConfigError(f"task.options.path cannot be read: {error}") from error
     if module == "reasoning-gym":
         return version("reasoning-gym").encode()
+    current_folder_last()
     source = importlib.util.find_spec(module) if own else None
     return Path(source.origin).read_bytes() if source and source.origin else b""
 

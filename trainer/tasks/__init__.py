@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib
 import math
-import sys
 from collections.abc import Callable
 from functools import partial
 from numbers import Real
@@ -12,6 +11,7 @@ from pathlib import Path
 
 from trainer.config import TaskConfig
 from trainer.errors import ConfigError
+from trainer.processes import current_folder_last
 from trainer.tasks.gym import PREFIX, ReasoningGym
 from trainer.tasks.jsonl import Jsonl
 from trainer.tasks.protocol import Example, Task, Unscored
@@ -62,9 +62,7 @@ def _users_own(name: str) -> Callable[..., Task]:
     if not attribute:
         known = ", ".join([*BUILT_IN, f"{PREFIX}NAME"])
         raise ConfigError(f"task.name = {name!r} is unknown: use one of {known}, or your own as module:Class")
-    # Last on the path, so that a user's file never hides a module of the package.
-    if str(Path.cwd()) not in sys.path:
-        sys.path.append(str(Path.cwd()))
+    current_folder_last()
     try:
         factory: Callable[..., Task] = getattr(importlib.import_module(module_name), attribute)
     except (Exception, SystemExit) as error:  # The user's own code may raise anything.

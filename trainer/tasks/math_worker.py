@@ -19,6 +19,10 @@ from typing import Any
 
 MEMORY = 4 * 2**30
 """Bytes of address space: 10**10**10 must not take the machine down."""
+ALARMS = (signal.SIGPROF, signal.SIGALRM)
+"""Ends of processor time and of patience."""
+PATIENCE = 6.0
+"""Seconds that may pass for each second of processor time."""
 SHORT = 200
 """Characters up to which a text without words is read as one expression."""
 COMMENT = r"\%"
@@ -39,8 +43,9 @@ def main() -> None:
     """Answer until the input ends."""
     seconds = float(sys.argv[1])
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent, whose end ends this process.
-    signal.signal(signal.SIGALRM, signal.SIG_DFL)
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGALRM])
+    for alarm in ALARMS:
+        signal.signal(alarm, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, ALARMS)
     answers = os.fdopen(os.dup(1), "w")
     watch = _watch_memory()
     _equal("$\\frac{1}{2}$", "1/2")  # Imports what it needs: not on the clock of the first comparison.
@@ -49,11 +54,13 @@ def main() -> None:
     for line in sys.stdin:
         answer, completion = json.loads(line)
         watch.full = False
-        signal.setitimer(signal.ITIMER_REAL, seconds)
+        signal.setitimer(signal.ITIMER_PROF, seconds)  # of processor time: a busy machine is nobody's fault
+        signal.setitimer(signal.ITIMER_REAL, PATIENCE * seconds)
         try:
             verdict: bool | str = _equal(answer, completion)
         except (MemoryError, RecursionError) as error:
             verdict = type(error).__name__
+        signal.setitimer(signal.ITIMER_PROF, 0)
         signal.setitimer(signal.ITIMER_REAL, 0)
         if watch.full and verdict is not True:
             verdict = "MemoryError"

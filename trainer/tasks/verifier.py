@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 import subprocess
 import sys
 import time
@@ -16,6 +15,7 @@ from threading import Lock
 from typing import IO, cast
 
 from trainer.errors import EnvironmentFailedError
+from trainer.tasks.math_worker import ALARMS, PATIENCE
 from trainer.tasks.protocol import Unscored
 
 SCRIPT = Path(__file__).with_name("math_worker.py")
@@ -53,7 +53,7 @@ class Worker:
         question = json.dumps([answer, completion]).encode() + b"\n"
         while question:
             question = question[self._input.write(question) or 0 :]
-        self._deadline = time.monotonic() + self._timeout + GRACE
+        self._deadline = time.monotonic() + PATIENCE * self._timeout + GRACE
 
     def read(self) -> str | None:
         """The line that the worker wrote, None while it is unfinished. Raises EOFError when the process is gone."""
@@ -164,7 +164,7 @@ def _ready(workers: Sequence[Worker]) -> list[Worker]:
 
 
 def _why(status: int, line: str, timeout: float) -> str:
-    if line == "overdue" or status == -signal.SIGALRM:
+    if line == "overdue" or -status in ALARMS:
         return f"math-verify took longer than task.scoring_timeout = {timeout:g} s"
     return f"the process that runs math-verify died (exit status {status})"
 

@@ -35,6 +35,7 @@ def test_every_commented_default_of_the_template_is_the_default() -> None:
         ("sweep", "max_updates"),
         ("sweep", "longest"),
         ("trainer", "micro_batch_groups"),
+        ("trainer", "prompt_limit"),
     ):
         del opened[section][key]
     for key in ("workers", "gpus_per_trial"):

@@ -24,7 +24,11 @@ def trial(tmp_path: Path) -> Path:
         for u in range(20)
     ]
     verdict = RunVerdict(verdict=Verdict.STABLE, updates=20, cumulative_lr_total=0.02)
-    summary = {"updates": 20, "ended": "finished", "held_out_before": None, "held_out_after": None}
+    summary = {
+        **{"updates": 20, "ended": "finished", "held_out_before": None, "held_out_after": None},
+        **{"lag_bound": 3, "lag_reached": 3, "paced": 0},
+        **{"discarded_groups": 0, "discarded_length": None, "discarded_pass_rate": None},
+    }
     (folder / "config.json").write_text(RunConfig(updates=20).model_dump_json())
     (folder / "metrics.jsonl").write_text("".join(encode_row(row) + "\n" for row in rows))
     (folder / "verdict.json").write_text(verdict.model_dump_json())

@@ -33,6 +33,7 @@ def test_a_folder_is_claimed_by_one_run_and_nothing_in_it_is_ever_removed(tmp_pa
     own.mkdir()
     claim(own, RUN)
     claim(own, RUN)
+    (own / "metrics.jsonl").write_text("{}\n")
     with pytest.raises(ConfigError, match="another run"):
         claim(own, RUN.model_copy(update={"seed": 1}))
 
@@ -58,6 +59,7 @@ def test_logging_may_change_while_a_run_is_under_way(tmp_path: Path) -> None:
     louder = RUN.model_copy(update={"log": LogConfig(tensorboard=True)})
     claim(tmp_path, louder)
     assert RunConfig.model_validate_json((tmp_path / CONFIG).read_bytes()) == louder
+    (tmp_path / "metrics.jsonl").write_text("{}\n")
     with pytest.raises(ConfigError, match="another run"):
         claim(tmp_path, RUN.model_copy(update={"seed": 99}))
 
