@@ -17,10 +17,11 @@ from calibrator.errors import CorruptStudyError
 from calibrator.runlogs.curve import Curve
 from calibrator.runlogs.own import curve_from_rows, read_metrics
 from calibrator.study.config import StudyConfig
-from calibrator.study.results import CONFIG, METRICS, TrialResult, load_result
+from calibrator.study.results import CONFIG, ERROR, LOG, METRICS, TrialResult, load_result
 from calibrator.study.store import StudyFolder, read_json
 from calibrator.verdicts.judge import JudgeSettings, judge
 from calibrator.verdicts.types import Verdict
+from reports.numbers import visible
 from trainer.config import RunConfig
 from trainer.tasks import load_task
 
@@ -166,10 +167,17 @@ def running_row(folder: Path, curve: Curve, floor: float) -> list[str | Text]:
         f"{curve.updates}/{config.updates}",
         _reward(curve),
         Text(
-            f"{verdict.value} so far" if curve.updates else "starting",
+            f"{verdict.value} so far" if curve.updates else _before_updates(folder),
             style=STYLES.get(verdict, "bright_black"),
         ),
     ]
+
+
+def _before_updates(folder: Path) -> str:
+    """Where a trial without updates stands; its process makes the log as soon as it starts."""
+    if (folder / ERROR).is_file():
+        return f"failed: {visible(str(read_json(folder / ERROR).get('message')))}"
+    return "starting" if (folder / LOG).is_file() else "waiting"
 
 
 def _reward(curve: Curve) -> str:
