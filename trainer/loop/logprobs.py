@@ -27,9 +27,17 @@ _LINEAR_HEADS: WeakKeyDictionary[Any, bool] = WeakKeyDictionary()
 def response_logprobs(model: Any, rollouts: Rollouts, config: TrainerConfig) -> Tensor:
     """Logprobs of the response tokens under `model` and the sampling temperature. [N, T] float32, with gradient.
 
-    Logits that fit into `LOGIT_BYTES` are made at once, others in chunks of that size, of response tokens only, and
-    made again in the backward pass. What lies outside the mask means nothing.
+    Columns that are padding in all rows are left out of the computation: a batch is as long as its longest. Logits
+    that fit into `LOGIT_BYTES` are made at once, others in chunks of that size, of response tokens only, and made
+    again in the backward pass. What lies outside the mask means nothing.
     """
+    limit = rollouts.response.shape[1]
+    rollouts = rollouts.trimmed()
+    found = _response_logprobs(model, rollouts, config)
+    return torch.nn.functional.pad(found, (0, limit - found.shape[1]))
+
+
+def _response_logprobs(model: Any, rollouts: Rollouts, config: TrainerConfig) -> Tensor:
     head = model.get_output_embeddings()
     vocabulary = model.get_input_embeddings().weight.shape[0]
     small = rollouts.response.numel() * vocabulary * 4 <= LOGIT_BYTES

@@ -38,6 +38,20 @@ class Rollouts:
         """Trajectories start .. stop - 1."""
         return Rollouts(**{field.name: getattr(self, field.name)[start:stop] for field in fields(self)})
 
+    def trimmed(self) -> Rollouts:
+        """The same trajectories without the columns that are padding in all of them."""
+        first = int(self.prompt_mask.any(dim=0).int().argmax())
+        last = int(self.mask.any(dim=0).sum())
+        return replace(
+            self,
+            prompt=self.prompt[:, first:],
+            prompt_mask=self.prompt_mask[:, first:],
+            response=self.response[:, :last],
+            mask=self.mask[:, :last],
+            behaviour=self.behaviour[:, :last],
+            version=self.version[:, :last],
+        )
+
     def to(self, device: str) -> Rollouts:
         """The same trajectories on `device`."""
         return Rollouts(**{field.name: getattr(self, field.name).to(device) for field in fields(self)})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -199,3 +200,33 @@ def test_layers_with_dropout_are_refused() -> None:
     with pytest.raises(ConfigError, match=r"gradient_checkpointing.*dropout"):
         recompute_activations(opt(dropout=0.5))
     recompute_activations(opt(dropout=0.0))
+
+
+@pytest.mark.parametrize("chunked", [False, True])
+def test_padding_of_the_whole_batch_costs_and_changes_nothing(
+    monkeypatch: pytest.MonkeyPatch, *, chunked: bool
+) -> None:
+    """Three more columns before every prompt and four after every response: the model never sees them."""
+    model, plain = tiny(), rollouts(ragged=True)
+    pad = torch.nn.functional.pad
+    padded = replace(
+        plain,
+        prompt=pad(plain.prompt, (3, 0)),
+        prompt_mask=pad(plain.prompt_mask, (3, 0)),
+        response=pad(plain.response, (0, 4)),
+        mask=pad(plain.mask, (0, 4)),
+        behaviour=pad(plain.behaviour, (0, 4)),
+        version=pad(plain.version, (0, 4), value=-1),
+    )
+    if chunked:
+        monkeypatch.setattr(logprobs, "LOGIT_BYTES", 4 * V * 5)
+    seen: list[torch.Size] = []
+    model.base_model.register_forward_pre_hook(
+        lambda _, inputs, options: seen.append(options["input_ids"].shape), with_kwargs=True
+    )
+    with torch.no_grad():
+        found = response_logprobs(model, padded, TrainerConfig())
+        alone = response_logprobs(model, plain, TrainerConfig())
+    assert found.shape == padded.mask.shape
+    assert torch.equal(found[:, :T][plain.mask], alone[plain.mask])
+    assert {shape for shape in seen if shape[0] == N} == {(N, L + T - 1)}
