@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict
 from pathlib import Path
 
 import numpy as np
@@ -19,6 +20,7 @@ from calibrator.study.store import StudyFolder, prepare, write_json
 from calibrator.sweep.rounds import Sweep, SweepResult
 from calibrator.verdicts.types import RunVerdict, Verdict
 from trainer.config import RunConfig, cumulative_learning_rate, learning_rate_at
+from trainer.loop.session import RunSummary
 from trainer.metrics import encode_row
 
 BUDGET = 0.03
@@ -82,8 +84,20 @@ class Executor:
             config = RunConfig.model_validate_json((folder / "config.json").read_text())
             verdict = outcome(config, self.truth(config))
             (folder / "metrics.jsonl").write_text("".join(log(config, verdict.updates)))
-            held_out = {"held_out_before": 0.4, "held_out_after": 0.9}
-            write_json(folder / "summary.json", {"updates": verdict.updates, "ended": "finished", **held_out})
+            lag = config.sync_interval - 1
+            summary = RunSummary(
+                updates=verdict.updates,
+                ended="finished",
+                held_out_before=0.4,
+                held_out_after=0.9,
+                lag_bound=lag,
+                lag_reached=lag,
+                paced=0,
+                discarded_groups=0,
+                discarded_length=None,
+                discarded_pass_rate=None,
+            )
+            write_json(folder / "summary.json", asdict(summary))
             write_json(folder / "verdict.json", verdict.model_dump(mode="json"))
             self.made += 1
 
