@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from multiprocessing import parent_process
 from multiprocessing.connection import wait
@@ -27,9 +27,9 @@ may come from the network was fetched before."""
 
 
 @contextmanager
-def environment(values: Mapping[str, str]) -> Iterator[None]:
-    """Environment variables for the children that are started within the block."""
-    before = {name: os.environ.get(name) for name in values}
+def environment(values: Mapping[str, str], *, undo: Sequence[str] = ()) -> Iterator[None]:
+    """Environment variables for the time of the block; what it changes in those named by `undo` is undone as well."""
+    before = {name: os.environ.get(name) for name in (*values, *undo)}
     os.environ.update(values)
     try:
         yield

@@ -15,12 +15,13 @@ from calibrator.cli.training import TrainingView
 from calibrator.errors import ExitCode, StudyConfigError
 from calibrator.handoff.write import read_recommendation, read_run, recommended_run
 from calibrator.study.config import describe
-from calibrator.study.results import SUMMARY, VERDICT, Summary
+from calibrator.study.results import SUMMARY, VERDICT
 from calibrator.study.store import StudyFolder, open_study, read_record, resolve
 from calibrator.verdicts.types import RunVerdict
 from reports.numbers import visible
 from trainer.config import RunConfig, cumulative_learning_rate
 from trainer.names import EngineName, ScheduleName
+from trainer.summary import RunSummary
 
 SHORT = {
     "updates": "T",
@@ -177,13 +178,13 @@ def _train(run: RunConfig, folder: Path, *, keep_going: bool, console: Console) 
             with TrainingView(run, console) as view:
                 execute(run, folder, stop_when_certain=not keep_going, watch=view.watch, keep_policy=True)
     again = f"move {folder} away and run the same command again"
-    summary = read_record(folder / SUMMARY, Summary, remedy=again)
+    summary = read_record(folder / SUMMARY, RunSummary, remedy=again)
     verdict = read_record(folder / VERDICT, RunVerdict, remedy=again)
     _print_end(folder, verdict, summary)
     return ExitCode.INCONCLUSIVE if verdict.verdict.is_event else ExitCode.RECOMMENDED
 
 
-def _print_end(folder: Path, verdict: RunVerdict, summary: Summary) -> None:
+def _print_end(folder: Path, verdict: RunVerdict, summary: RunSummary) -> None:
     def shown(value: float | None) -> str:
         return "unknown" if value is None else f"{value:.3f}"
 
@@ -197,7 +198,7 @@ def _print_end(folder: Path, verdict: RunVerdict, summary: Summary) -> None:
     )
 
 
-def staleness(summary: Summary) -> str:
+def staleness(summary: RunSummary) -> str:
     """How stale rollouts really were, and whether any finished group was thrown away, in a line."""
     said = f"at most {summary.lag_reached} updates, bound {summary.lag_bound}"
     if summary.lag_reached < summary.lag_bound:

@@ -8,7 +8,6 @@ from functools import cached_property
 from pathlib import Path
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict
 
 from calibrator.errors import CorruptStudyError
 from calibrator.laws.types import Run
@@ -17,6 +16,7 @@ from calibrator.runlogs.own import read_metrics
 from calibrator.study.store import StudyFolder, read_record
 from calibrator.verdicts.types import RunVerdict
 from trainer.config import RunConfig, digest
+from trainer.summary import RunSummary
 
 UNTOLD = 4
 """Exit code of a trial process that could not even write its error.json."""
@@ -33,23 +33,6 @@ CONFIG, VERDICT, SUMMARY, ERROR, METRICS = (
 )
 
 
-class Summary(BaseModel):
-    """Content of summary.json, see `trainer.loop.session.RunSummary`."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-    updates: int
-    ended: str
-    held_out_before: float | None
-    held_out_after: float | None
-    lag_bound: int
-    lag_reached: int
-    paced: int
-    discarded_groups: int
-    discarded_length: float | None
-    discarded_pass_rate: float | None
-
-
 @dataclass(frozen=True)
 class TrialResult:
     """A judged trial."""
@@ -58,7 +41,7 @@ class TrialResult:
     folder: Path
     config: RunConfig
     verdict: RunVerdict
-    summary: Summary
+    summary: RunSummary
 
     @property
     def name(self) -> str:
@@ -137,7 +120,7 @@ def load_result(folder: Path) -> TrialResult | None:
         folder=folder,
         config=read_record(folder / CONFIG, RunConfig, remedy=again),
         verdict=read_record(folder / VERDICT, RunVerdict, remedy=again),
-        summary=read_record(folder / SUMMARY, Summary, remedy=again),
+        summary=read_record(folder / SUMMARY, RunSummary, remedy=again),
     )
 
 

@@ -24,11 +24,12 @@ from trainer.config import RunConfig
 from trainer.errors import ConfigError, EnvironmentFailedError, TrainerError
 from trainer.files import disk_errors
 from trainer.loop.recorder import METRICS
-from trainer.loop.session import STOPPED, RunSummary
+from trainer.loop.session import STOPPED
 from trainer.loop.train import train
 from trainer.metrics import MetricsRow
 from trainer.models.memory import memory_errors
 from trainer.processes import die_with_parent
+from trainer.summary import RunSummary
 from trainer.tasks import load_task
 
 INPUTS = "inputs.json"
@@ -71,7 +72,7 @@ def execute(
     ended = "stopped" if summary.ended == STOPPED else "finished"
     verdict = judge(read_metrics(folder / METRICS), settings.model_copy(update={"ended": ended}))
     with disk_errors(folder):
-        write_json(folder / SUMMARY, summary.__dict__)
+        write_json(folder / SUMMARY, summary.model_dump(mode="json"))
         write_json(folder / VERDICT, verdict.model_dump(mode="json"))
         remove_checkpoints(folder)
     return summary, verdict

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 import torch
@@ -23,35 +22,13 @@ from trainer.machine import free_memory
 from trainer.metrics import FATAL, MetricsRow
 from trainer.models import load_policy
 from trainer.models.memory import Gpus, check_memory
+from trainer.summary import RunSummary
 from trainer.tasks import load_task
 
 OnRow = Callable[[Sequence[MetricsRow]], bool]
 """Called after every update with all rows so far; True ends the run. It must depend on the rows alone."""
 
 NON_FINITE, STOPPED, FINISHED = "non_finite", "stopped", "finished"
-
-
-@dataclass(frozen=True)
-class RunSummary:
-    """How a run ended."""
-
-    updates: int
-    ended: str
-    """`finished`, `stopped` (on request) or `non_finite`."""
-    held_out_before: float | None
-    held_out_after: float | None
-    lag_bound: int
-    """Largest lag in updates that the schedule allowed."""
-    lag_reached: int
-    """Largest lag that a consumed trajectory had."""
-    paced: int
-    """How often generation waited for new weights because of the bound; 0: the bound never acted."""
-    discarded_groups: int
-    """Finished groups that no update used, since the run ended early; no other is ever thrown away."""
-    discarded_length: float | None
-    """Their mean response length in tokens."""
-    discarded_pass_rate: float | None
-    """Share of their completions with full marks."""
 
 
 class Session:

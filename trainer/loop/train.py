@@ -11,8 +11,9 @@ from trainer.config import RunConfig
 from trainer.files import disk_errors
 from trainer.loop.lockstep import lockstep
 from trainer.loop.overlap import overlap
-from trainer.loop.session import OnRow, RunSummary, Session
+from trainer.loop.session import OnRow, Session
 from trainer.models import save_policy
+from trainer.summary import RunSummary
 
 SCHEDULES: dict[str, Callable[[Session], tuple[int, str]]] = {"lockstep": lockstep, "overlap": overlap}
 

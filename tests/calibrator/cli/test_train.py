@@ -10,8 +10,8 @@ import pytest
 from calibrator.advice.types import Recommendation
 from calibrator.cli.train import Overrides, apply, staleness, train_from, warnings
 from calibrator.errors import StudyConfigError
-from calibrator.study.results import Summary
 from trainer.config import RunConfig
+from trainer.summary import RunSummary
 
 Advice = Callable[..., Recommendation]
 DIGESTS = {"model": "m", "task": "t", "code": "c"}
@@ -85,7 +85,7 @@ def test_synchronous_settings_have_no_overlap() -> None:
 
 
 def test_how_stale_a_run_was_is_said_in_a_line() -> None:
-    summary = Summary(
+    summary = RunSummary(
         updates=40,
         ended="stopped",
         held_out_before=None,

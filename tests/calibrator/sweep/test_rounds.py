@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict
 from pathlib import Path
 
 import numpy as np
@@ -20,8 +19,8 @@ from calibrator.study.store import StudyFolder, prepare, write_json
 from calibrator.sweep.rounds import Sweep, SweepResult
 from calibrator.verdicts.types import RunVerdict, Verdict
 from trainer.config import RunConfig, cumulative_learning_rate, learning_rate_at
-from trainer.loop.session import RunSummary
 from trainer.metrics import encode_row
+from trainer.summary import RunSummary
 
 BUDGET = 0.03
 Truth = Callable[[RunConfig], float]
@@ -97,7 +96,7 @@ class Executor:
                 discarded_length=None,
                 discarded_pass_rate=None,
             )
-            write_json(folder / "summary.json", asdict(summary))
+            write_json(folder / "summary.json", summary.model_dump(mode="json"))
             write_json(folder / "verdict.json", verdict.model_dump(mode="json"))
             self.made += 1
 

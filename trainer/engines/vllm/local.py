@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import os
 import random
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
 import numpy as np
 import torch
 
+from trainer import processes
 from trainer.config import RunConfig
 from trainer.engines.protocol import Refresh
 from trainer.engines.tokens import Completion, encode, pack
@@ -29,6 +29,9 @@ from trainer.engines.vllm.tied import repack_tied_head
 from trainer.errors import ConfigError
 from trainer.loop.rollouts import Rollouts, Weights
 from trainer.models import Policy
+
+FOR_ITS_CHILDREN = ("LD_PRELOAD", "LD_LIBRARY_PATH")
+"""Variables that vLLM sets in its own process for children that it might start."""
 
 
 class VllmEngine:
@@ -105,7 +108,7 @@ class VllmEngine:
             arguments["device_ids"] = [self._device.index or 0]
         variables = environment(self._config, gpu=self._gpu, log_level="ERROR")
         variables["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"
-        with _environment(variables), _process_state(), self._uncompiled():
+        with processes.environment(variables, undo=FOR_ITS_CHILDREN), _process_state(), self._uncompiled():
             try:
                 from vllm import LLM, SamplingParams
 
@@ -162,21 +165,6 @@ class VllmEngine:
 def _completion(output: Any) -> Completion:
     tokens = list(output.token_ids)
     return Completion(tokens, output.logprobs.logprobs, versions_of(output.weight_versions, len(tokens)))
-
-
-@contextmanager
-def _environment(variables: Mapping[str, str]) -> Iterator[None]:
-    """Set environment variables for the time of the block, and undo what vLLM adds there for its own children."""
-    before = {name: os.environ.get(name) for name in (*variables, "LD_PRELOAD", "LD_LIBRARY_PATH")}
-    os.environ.update(variables)
-    try:
-        yield
-    finally:
-        for name, value in before.items():
-            if value is None:
-                os.environ.pop(name, None)
-            else:
-                os.environ[name] = value
 
 
 @contextmanager
