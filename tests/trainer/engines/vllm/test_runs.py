@@ -69,8 +69,10 @@ def test_training_improves_the_policy(tmp_path: Path) -> None:
     assert summary.held_out_after > 0.6
 
 
-def test_overlap_with_responses_that_continue(tmp_path: Path) -> None:
-    run = config(schedule="overlap", overlap=OverlapConfig(in_flight="continue"), updates=12)
+@pytest.mark.parametrize("engine", ["vllm", "vllm-server"])
+def test_overlap_with_responses_that_continue(tmp_path: Path, engine: str) -> None:
+    """Unmixed rollouts agree with the learner's logprobs for the weights of their version, after every push."""
+    run = config(engine=engine, schedule="overlap", overlap=OverlapConfig(in_flight="continue"), updates=12)
     assert train(run, tmp_path).ended == "finished"
     made = rows(tmp_path)
     assert [row["update"] for row in made] == list(range(12))
@@ -78,3 +80,6 @@ def test_overlap_with_responses_that_continue(tmp_path: Path) -> None:
     fresh = [row["log_ratio_abs_mean"] for row in made if row["lag_max"] == 0]
     assert fresh  # the first update at least
     assert max(fresh) < 9e-5
+    gaps = [row["mismatch_max"] for row in made if "mismatch_max" in row]
+    assert len(gaps) > 1
+    assert max(gaps) < 1e-5
