@@ -38,6 +38,7 @@ class HfEngine:
         self._model = policy.model
         if not share_weights:
             self._model = copy.deepcopy(policy.model).requires_grad_(requires_grad=dtype == "bfloat16")
+        self._shape = shape_of(self._model.config.to_dict())
         self._policy = policy
         self._limit = response_limit
         self._temperature = temperature
@@ -51,8 +52,7 @@ class HfEngine:
         device = next(self._model.parameters()).device
         ids, mask = (t.to(device) for t in pad_left(encode(self._policy, prompts), self._policy.pad))
         generator = torch.Generator(device=ids.device).manual_seed(seed)
-        shape = shape_of(self._model.config.to_dict())
-        at_once = max(1, sequences_at_once(shape, ids.shape[1] + self._limit, self._dtype) // samples)
+        at_once = max(1, sequences_at_once(self._shape, ids.shape[1] + self._limit, self._dtype) // samples)
         with keep_casts(device.type, self._dtype):
             parts = [
                 self._sample(
