@@ -1,7 +1,7 @@
 """The dense grid of the embedded default: what the laws are checked against, run by run.
 
 `python bench/dense_grid.py [--folder runs/dense-grid] [--minutes 20] [--workers 2] [--out FILE.csv]`
-makes the next runs for so many minutes and writes the table of all that are finished; call it again until it says that
+makes the next runs for so many minutes and adds those that are finished to the table; call it again until it says that
 none is left (about 90 minutes of two idle cores). S in {1, 4, 16, 64}, eta = 1e-4 x 2^k for k = 0..7, three seeds,
 estimators none and gmc; every run goes to L = 0.08 or 384 updates, whichever is longer, unless the online rule ends it.
 
@@ -76,12 +76,24 @@ def main() -> None:
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--out", type=Path, default=Path("bench/results/dense_grid.csv"))
     args = parser.parse_args()
-    folders = [prepared(args.folder / f"{number:03d}", config) for number, config in enumerate(configs())]
-    make_runs(folders, minutes=args.minutes, workers=args.workers)
-    results = [result for folder in folders if (result := load_result(folder)) is not None]
-    write_table(results, args.out)
-    left = len(folders) - len(results)
-    print(f"{len(results)} of {len(folders)} runs are in {args.out}" + (f"; {left} are left" if left else ""))
+    table = read_table(args.out)
+    folders = {
+        name(config): prepared(args.folder / f"{number:03d}", config)
+        for number, config in enumerate(configs())
+        if name(config) not in table
+    }
+    make_runs(list(folders.values()), minutes=args.minutes, workers=args.workers)
+    table |= {run: row(result) for run, folder in folders.items() if (result := load_result(folder))}
+    order = [name(config) for config in configs() if name(config) in table]
+    write_table([table[run] for run in order], args.out)
+    left = len(configs()) - len(order)
+    print(f"{len(order)} runs are in {args.out}" + (f"; {left} are left" if left else ""))
+
+
+def name(config: RunConfig) -> str:
+    """What a run is called in the table."""
+    estimator = config.trainer.estimator
+    return f"{estimator}-S{config.sync_interval}-eta{config.learning_rate:g}-{config.seed}"
 
 
 def prepared(folder: Path, config: RunConfig) -> Path:
@@ -105,9 +117,16 @@ def make_runs(folders: list[Path], *, minutes: float, workers: int) -> None:
         print(f"{len(folders) - len(waiting)} of {len(folders)}", file=sys.stderr)
 
 
-def write_table(results: list[TrialResult], out: Path) -> None:
+def read_table(path: Path) -> dict[str, dict[str, object]]:
+    """The rows that are there by name; they are not made again."""
+    if not path.exists():
+        return {}
+    with path.open(newline="") as file:
+        return {line["run"]: dict(line) for line in csv.DictReader(file)}
+
+
+def write_table(rows: list[dict[str, object]], out: Path) -> None:
     """One row a run."""
-    rows = [row(result) for result in results]
     if not rows:
         return
     out.parent.mkdir(parents=True, exist_ok=True)
@@ -123,7 +142,7 @@ def row(result: TrialResult) -> dict[str, object]:
     probes = result.curve.probes
     ended = run.updates < result.config.updates
     return {
-        "run": f"{run.estimator}-S{run.sync_interval}-eta{run.learning_rate:g}-{run.seed}",
+        "run": name(result.config),
         "estimator": run.estimator,
         "sync_interval": run.sync_interval,
         "max_lag": run.max_lag,
