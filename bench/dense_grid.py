@@ -5,9 +5,8 @@ makes the next runs for so many minutes and adds those that are finished to the 
 none is left (about 90 minutes of two idle cores). S in {1, 4, 16, 64}, eta = 1e-4 x 2^k for k = 0..7, three seeds,
 estimators none and gmc; every run goes to L = 0.08 or 384 updates, whichever is longer, unless the online rule ends it.
 
-Columns: those of RUNS.csv, then `planned` (updates that the run would have made), `certain_at` (updates after which the
-online rule ended it; empty when it did not) and `reward_first`, `reward_last` (mean of the first and the last three
-probes of the learner).
+The table has the columns of RUNS.csv: `calibrate fit` takes it. Beside it lies FILE-rewards.csv with the updates that
+each run would have made, and the mean of the first and of the last three probes of the learner.
 """
 
 from __future__ import annotations
@@ -76,16 +75,20 @@ def main() -> None:
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--out", type=Path, default=Path("bench/results/dense_grid.csv"))
     args = parser.parse_args()
-    table = read_table(args.out)
+    beside = args.out.with_name(f"{args.out.stem}-rewards.csv")
+    table, rewards = read_table(args.out), read_table(beside)
     folders = {
         name(config): prepared(args.folder / f"{number:03d}", config)
         for number, config in enumerate(configs())
         if name(config) not in table
     }
     make_runs(list(folders.values()), minutes=args.minutes, workers=args.workers)
-    table |= {run: row(result) for run, folder in folders.items() if (result := load_result(folder))}
+    results = [result for folder in folders.values() if (result := load_result(folder))]
+    table |= {name(result.config): row(result) for result in results}
+    rewards |= {name(result.config): rewards_of(result) for result in results}
     order = [name(config) for config in configs() if name(config) in table]
     write_table([table[run] for run in order], args.out)
+    write_table([rewards[run] for run in order], beside)
     left = len(configs()) - len(order)
     print(f"{len(order)} runs are in {args.out}" + (f"; {left} are left" if left else ""))
 
@@ -137,10 +140,8 @@ def write_table(rows: list[dict[str, object]], out: Path) -> None:
 
 
 def row(result: TrialResult) -> dict[str, object]:
-    """The run as the laws see it, and what the replays need."""
+    """The run as the laws see it."""
     run = result.run()
-    probes = result.curve.probes
-    ended = run.updates < result.config.updates
     return {
         "run": name(result.config),
         "estimator": run.estimator,
@@ -155,8 +156,15 @@ def row(result: TrialResult) -> dict[str, object]:
         "cumulative_lr": _text(run.cumulative_lr),
         "cumulative_lr_onset_low": _text(run.cumulative_lr_onset_low),
         "cumulative_lr_onset_high": _text(run.cumulative_lr_onset_high),
+    }
+
+
+def rewards_of(result: TrialResult) -> dict[str, object]:
+    """What the run would have made, and what the policy won."""
+    probes = result.curve.probes
+    return {
+        "run": name(result.config),
         "planned": result.config.updates,
-        "certain_at": run.updates if ended else "",
         "reward_first": _text(float(np.mean(probes.value[:3])) if probes is not None else None),
         "reward_last": _text(float(np.mean(probes.value[-3:])) if probes is not None else None),
     }
