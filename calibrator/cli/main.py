@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -29,6 +29,26 @@ Folder = Annotated[
     Path | None,
     typer.Option("--folder", help="Study folder, instead of output.folder.", show_default=False),
 ]
+Sources = Annotated[
+    list[Path],
+    typer.Argument(
+        metavar="RUNS.csv|STUDY|LOG...",
+        help="Tables of judged runs, a study folder, or logs of any framework; they may be mixed.",
+    ),
+]
+LogFields = Annotated[
+    Path | None,
+    typer.Option(
+        "--settings",
+        metavar="FILE.json",
+        help="Name of each log, with the fields of `calibrate judge` for it.",
+        show_default=False,
+    ),
+]
+Rule = Literal["stable", "conservative", "budget-limited"]
+Risk = Annotated[float, typer.Option("--risk", help="Accepted probability of a collapse, below 0.5.")]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]
+MOST_UPDATES = 10**9
 
 
 @app.command()
@@ -90,6 +110,35 @@ def status(study: Annotated[Path, typer.Argument(metavar="STUDY", help="Study fo
     from calibrator.cli.status import print_status
 
     print_status(study)
+
+
+@app.command()
+@answers_errors
+def fit(
+    sources: Sources,
+    settings: LogFields = None,
+    horizon: Annotated[
+        int | None,
+        typer.Option(
+            "--horizon",
+            min=1,
+            max=MOST_UPDATES,
+            help="T: updates of the run that you intend.",
+            show_default=False,
+        ),
+    ] = None,
+    risk: Risk = 0.05,
+    rule: Annotated[
+        Rule,
+        typer.Option("--rule", help="stable, conservative or budget-limited: which limit of eta is shown."),
+    ] = "stable",
+    as_json: Json = False,
+) -> None:
+    """Fit the laws to finished runs: RUNS.csv, a study folder, or logs of any framework."""
+    from calibrator.cli.fit import Question, print_fit
+
+    question = Question(horizon=horizon, risk=risk, rule=rule)
+    raise typer.Exit(print_fit(sources, question, settings=settings, as_json=as_json))
 
 
 @app.command()

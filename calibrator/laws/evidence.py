@@ -10,7 +10,7 @@ from scipy.special import betaincinv
 
 from calibrator.laws.observations import is_event, is_used, onset_interval
 from calibrator.laws.posterior import rounded
-from calibrator.laws.types import LEVEL, Estimate, Run, TestedPair
+from calibrator.laws.types import LEVEL, Estimate, Run, SeenPair
 from calibrator.verdicts.types import Verdict
 
 MIN_EVENTS = 3
@@ -69,7 +69,7 @@ def realised_intervals(runs: Sequence[Run]) -> dict[int, int]:
     return realised
 
 
-def tested_pairs(seen: Evidence) -> list[TestedPair]:
+def seen_pairs(seen: Evidence) -> list[SeenPair]:
     """Each tested (S, eta), most exposed first, with the chance of a collapse by the L up to which it was seen."""
     pairs: dict[tuple[int, float], list[Run]] = {}
     for run in sorted(seen.used, key=exposure, reverse=True):
@@ -77,10 +77,10 @@ def tested_pairs(seen: Evidence) -> list[TestedPair]:
     return [_pair(runs) for runs in pairs.values()]
 
 
-def _pair(runs: Sequence[Run]) -> TestedPair:
+def _pair(runs: Sequence[Run]) -> SeenPair:
     collapsed = sum(is_event(run) for run in runs)
     survived = [run.cumulative_lr for run in runs if not is_event(run)]
-    return TestedPair(
+    return SeenPair(
         sync_interval=runs[0].sync_interval,
         learning_rate=runs[0].learning_rate,
         runs=len(runs),

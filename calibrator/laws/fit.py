@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike
 
 from calibrator.laws import findings, hypotheses
 from calibrator.laws.boundaries import CEILING, CONSTANT, NAMES, POWER
-from calibrator.laws.evidence import MIN_EVENTS, Evidence, evidence, realised_intervals, tested_pairs
+from calibrator.laws.evidence import MIN_EVENTS, Evidence, evidence, realised_intervals, seen_pairs
 from calibrator.laws.identify import identifiable, refusal
 from calibrator.laws.maximum import maximum_likelihood
 from calibrator.laws.naive import logistic_boundary, naive_model
@@ -101,7 +101,7 @@ def _fit_stratum(runs: tuple[Run, ...]) -> FittedStratum:
     if len(seen.events) < MIN_EVENTS:
         said = [*summary.findings, *refusal(seen, None)]
         naive = naive_model(logistic_boundary(runs))
-        summary = _updated(summary, findings=said, naive=naive, tested=tested_pairs(seen))
+        summary = _updated(summary, findings=said, naive=naive, tested=seen_pairs(seen))
         return FittedStratum(summary, None, runs)
     return _solved(summary, runs, seen)
 
@@ -120,7 +120,7 @@ def _solved(summary: StratumFit, runs: tuple[Run, ...], seen: Evidence) -> Fitte
         known = known.model_copy(update={"C": False, "alpha": False})
         outcomes = hypotheses.tests(seen, summary)
         said += hypotheses.findings(outcomes)
-        update = {"identifiable": known, "tests": outcomes, "findings": said, "tested": tested_pairs(seen)}
+        update = {"identifiable": known, "tests": outcomes, "findings": said, "tested": seen_pairs(seen)}
         return FittedStratum(_updated(summary, **update), None, runs)
     boundary = _boundary(observations, at, headline)
     summary = _updated(summary, boundary=boundary, eta_max=_rows(seen, headline))

@@ -16,9 +16,10 @@ from calibrator.laws.sampling import Floats, with_gradient
 from calibrator.laws.types import MaximumLikelihood
 
 EDGE = 6.0
-"""Half-width of the box that is searched, in prior standard deviations: sigma between 0.008 and 11, and a factor of
-e^12 either way for places. A maximum at its edge is none: the runs leave that parameter open."""
-NEAR = 0.01
+"""Half-width of the box that is searched, in prior standard deviations: a spread may be 40 times smaller or larger than
+its prior's centre, a place e^12 times."""
+FLAT = 0.05
+"""Fall of the log likelihood, from the maximum to the edge of the box, below which a parameter is open."""
 
 OWN = {POWER: ("C", "alpha"), CEILING: ("C", "eta_0"), CONSTANT: ("eta_0",)}
 
@@ -43,7 +44,7 @@ def maximum_likelihood(
     return MaximumLikelihood(
         **{name: rounded(value) for name, value in _values(found).items() if name in names},
         log_likelihood=rounded(float(density(z[None])[0])),
-        open=[name for name, place in zip(names, z, strict=True) if abs(place) > EDGE - NEAR],
+        open=[name for name, flat in zip(names, _open(density, z), strict=True) if flat],
     )
 
 
@@ -55,6 +56,13 @@ def _climb(density: Callable[[Floats], Floats], start: Floats) -> Floats:
     box = [(-EDGE, EDGE)] * start.size
     found = minimize(objective, start, jac=True, method="L-BFGS-B", bounds=box, options={"maxiter": 200})
     return np.asarray(found.x, dtype=np.float64)
+
+
+def _open(density: Callable[[Floats], Floats], z: Floats) -> list[bool]:
+    """For each parameter whether it can go to an edge of the box, the others fixed, at next to no loss."""
+    edges = np.concatenate([np.where(np.eye(z.size) > 0, side * EDGE, z) for side in (-1, 1)])
+    fall = float(density(z[None])[0]) - density(edges).reshape(2, -1)
+    return [bool(flat) for flat in np.any(fall < FLAT, axis=0)]
 
 
 def _values(at: Parameters) -> dict[str, float]:

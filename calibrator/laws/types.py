@@ -122,7 +122,7 @@ class LawTest(_Record):
     sentence: str
 
 
-class TestedPair(_Record):
+class SeenPair(_Record):
     """What a tested pair (S, eta) shows by itself, without any law: all that can be said where there is no boundary."""
 
     sync_interval: int
@@ -180,7 +180,7 @@ class StratumFit(_Record):
     eta_max: list[EtaMax] = []
     """One row for each swept sync interval; empty when there is no boundary."""
     tests: list[LawTest] = []
-    tested: list[TestedPair] = []
+    tested: list[SeenPair] = []
     """Tested pairs by themselves; only where there is no boundary."""
     outlook: Outlook | None = None
     """Filled by `calibrate fit`."""
