@@ -1,14 +1,15 @@
 """Coverage of the laws' intervals and safety of the recommended rate, over simulated studies with known truth.
 
 `python bench/coverage.py coverage|safety [--studies N] [--folder bench/results]` makes what is still missing, one line
-of CSV a study; killed, it goes on where it was. `--report` prints the tables. One process, about a quarter of a second
-a study.
+of CSV a study; killed, it goes on where it was. `--report` prints the tables. One process, about 0.1 s a study.
 
 A study is a coarse grid of runs of about equal cumulative learning rate, drawn at random with its truth: where the
 boundary lies within the grid, B over C, the length of the runs and their spread sigma_B. Runs come from
-`calibrator.simulator.truth`, fits from `calibrator.laws.fit.fit_runs`, rates from `calibrator.advice.recommend`: what
-the product does, with nothing left out.
+`calibrator.simulator.truth`, rates from `calibrator.advice.recommend`. Of `calibrator.laws.fit.fit_runs` only the
+headline is computed, without its side questions; a test holds that the numbers are the same.
 """
+
+# ruff: noqa: N815 (sigma_C is the symbol of the laws)
 
 from __future__ import annotations
 
@@ -32,10 +33,16 @@ from scipy.stats import binomtest
 from calibrator.advice.cost import CostModel
 from calibrator.advice.recommend import REFUSALS, recommend
 from calibrator.advice.request import AdviceRequest
-from calibrator.errors import NothingToSayError
+from calibrator.laws.boundaries import CONSTANT, POWER
+from calibrator.laws.evidence import MIN_EVENTS, evidence
 from calibrator.laws.fit import FittedStratum, fit_runs
-from calibrator.laws.types import Estimate, Run
-from calibrator.simulator.truth import Truth, simulated_run
+from calibrator.laws.naive import logistic_boundary
+from calibrator.laws.observations import observe
+from calibrator.laws.posterior import interval
+from calibrator.laws.priors import scales
+from calibrator.laws.solve import Solution, first_starts, resample, solve
+from calibrator.laws.types import Estimate, Identifiable, Run, StratumFit
+from calibrator.simulator.truth import INDEX, Truth, simulated_run
 
 RISK = 0.05
 HORIZON = 10_000
@@ -44,10 +51,12 @@ COST = CostModel(
     prompts_per_update=8, group_size=16, response_length=100.0,
 )  # fmt: skip
 GRIDS = {
-    36: (((1, 4, 16, 64), 9, 1, 2.0), ((4, 16, 64), 6, 2, 2.5)),
-    16: (((1, 4, 16, 64), 4, 1, 4.0), ((2, 8, 32, 128), 4, 1, 4.0)),
+    36: (((1, 4, 16, 64), 9, 1, 1.7), ((4, 16, 64), 6, 2, 2.0)),
+    16: (((1, 4, 16, 64), 4, 1, 3.0), ((2, 8, 32, 128), 4, 1, 3.0)),
 }
-"""For each number of runs two grids that take turns: intervals, rates, seeds, factor between rates."""
+"""For each number of runs two grids that take turns: intervals, rates at each, seeds, factor between rates."""
+TILT = 0.5
+"""Rates at S are taken S^-TILT lower: half-way between no dependence on S and the published 1/S."""
 
 
 @dataclass(frozen=True)
@@ -91,17 +100,17 @@ class Study:
 
 def draw_study(scenario: Scenario, number: int) -> Study:
     """The study with this number: the same runs whenever it is asked for."""
-    key = [ord(letter) for letter in repr(scenario)]
-    rng = np.random.default_rng([number, *key])
+    rng = np.random.default_rng([number, *map(ord, repr(scenario))])
     intervals, count, seeds, factor = GRIDS[scenario.runs][number // len(FAMILIES) % 2]
-    middle = math.exp(rng.uniform(math.log(1e-7), math.log(1e-3)))
-    rates = middle * factor ** (np.arange(count) - (count - 1) / 2)
+    middle = math.exp(float(np.mean(np.log(intervals))))
+    centre = math.exp(rng.uniform(math.log(1e-7), math.log(1e-3)))
+    rates = centre * factor ** (np.arange(count) - (count - 1) / 2)
     truth = draw_truth(scenario, rng, intervals, rates)
     length = truth.B * math.exp(rng.uniform(math.log(2), math.log(5)))
+    tilted = [(S, float(f"{eta * (S / middle) ** -TILT:.3g}")) for S in intervals for eta in rates]
     runs = [
-        draw_run(truth, S, float(f"{eta:.3g}"), seed, length, number, decaying=scenario.decaying)
-        for S in intervals
-        for eta in rates
+        draw_run(truth, length, S, eta, (seed, number), decaying=scenario.decaying)
+        for S, eta in tilted
         for seed in range(seeds)
     ]
     return Study(truth, runs, intervals)
@@ -126,12 +135,11 @@ def draw_truth(
     return Truth("power", B=B, C=C, alpha=scenario.alpha, sigma_C=sigma_C, sigma_B=sigma_B)
 
 
-def draw_run(
-    truth: Truth, S: int, eta: float, seed: int, length: float, world: int, *, decaying: bool
-) -> Run:
-    """A run of L = `length`, but at least four synchronizations and 100 updates."""
+def draw_run(truth: Truth, length: float, S: int, eta: float, key: tuple[int, int], *, decaying: bool) -> Run:
+    """A run of L = `length`, but at least four synchronizations and 100 updates; `key` is its seed and its world."""
     updates = max(math.ceil(length / eta), 4 * S, 100) * (2 if decaying else 1)
     rates = eta * (1 - np.arange(updates) / updates) if decaying else None
+    seed, world = key
     return simulated_run(
         truth, sync_interval=S, learning_rate=eta, updates=updates, seed=seed, world=world, rates=rates
     )
@@ -140,53 +148,97 @@ def draw_run(
 def coverage_row(scenario: Scenario, number: int) -> Row:
     """Intervals of the true boundary's own model, and of B, beside the truth."""
     study = draw_study(scenario, number)
-    [fitted] = fit_runs(study.runs)
-    found = fitted.summary
     truth = {"C": study.truth.C, "alpha": study.truth.alpha, "eta_0": study.truth.eta_0, "B": study.truth.B}
-    estimates: dict[str, Estimate | None] = {"B": found.budget.B if found.budget else None}
-    row: Row = {"refusal": refusal(fitted), "weight": ""}
-    if found.boundary is not None:
-        model = found.boundary.models[study.truth.boundary]
-        estimates |= {"C": model.C, "alpha": model.alpha, "eta_0": model.eta_0}
-        row["weight"] = f"{model.weight:.4g}"
+    fit, refused = headline(study.runs)
+    row: Row = {"refusal": refused, "weight": "" if fit is None else f"{fit.share[own(study)]:.4g}"}
+    estimates = {} if fit is None else intervals(fit, own(study))
     for name, value in truth.items():
-        row[name] = f"{value:.5g}"
+        row[name] = f"{value:.6g}"
         estimate = estimates.get(name)
-        row[f"{name}_low"] = "" if estimate is None else f"{estimate.low:.5g}"
-        row[f"{name}_high"] = "" if estimate is None else f"{estimate.high:.5g}"
+        row[f"{name}_low"] = "" if estimate is None else f"{estimate.low:.6g}"
+        row[f"{name}_high"] = "" if estimate is None else f"{estimate.high:.6g}"
     return row
+
+
+def own(study: Study) -> int:
+    """Index of the boundary from which the study was drawn."""
+    return INDEX[study.truth.boundary]
+
+
+def headline(runs: Sequence[Run]) -> tuple[Solution | None, str]:
+    """The posterior of `fit_runs` without its side questions, or the code of the finding that refuses it."""
+    seen = evidence(runs)
+    if len(seen.events) >= MIN_EVENTS and seen.survivors:
+        observations = observe(runs)
+        at = scales(observations)
+        fit = solve(observations, at, first_starts(observations, at, logistic_boundary(runs)))
+        draws, weight = fit.pooled
+        if max(run.cumulative_lr for run in seen.survivors) >= np.exp(
+            interval(draws.log_B, weights=weight).estimate
+        ):
+            return fit, ""
+    [fitted] = fit_runs(runs)
+    return None, next(finding.code for finding in fitted.summary.findings if finding.code in REFUSALS)
+
+
+def intervals(fit: Solution, boundary: int) -> dict[str, Estimate]:
+    """What `fit.json` says of one boundary, and B."""
+    draws, weights = fit.draws[boundary], fit.weights[boundary]
+    everything, every_weight = fit.pooled
+    found = {"B": interval(np.exp(everything.log_B), weights=every_weight)}
+    if boundary != CONSTANT:
+        found["C"] = interval(np.exp(draws.log_C), weights=weights)
+    if boundary == POWER:
+        found["alpha"] = interval(draws.alpha, weights=weights)
+    else:
+        found["eta_0"] = interval(np.exp(draws.log_eta_0), weights=weights)
+    return found
 
 
 def safety_row(scenario: Scenario, number: int) -> Row:
     """The recommended pair, and the recommended over the true safe rate at every S of the grid."""
     study = draw_study(scenario, number)
-    [fitted] = fit_runs(study.runs)
+    fit, refused = headline(study.runs)
     row: Row = {
-        "boundary": scenario.boundary, "alpha": f"{scenario.alpha:g}", "runs": scenario.runs,
-        "sigma_C": f"{study.truth.sigma_C:.4g}", "refusal": refusal(fitted), "S": "", "ratio": "", "ratios": "",
-    }  # fmt: skip
-    request = AdviceRequest(horizon=HORIZON, risk=RISK, sync_intervals=study.intervals, cost=COST)
-    try:
-        advice = recommend(fitted, request)
-    except NothingToSayError:
+        "boundary": scenario.boundary,
+        "alpha": f"{scenario.alpha:g}",
+        "runs": scenario.runs,
+        "sigma_C": f"{study.truth.sigma_C:.4g}",
+        "refusal": refused,
+        "S": "",
+        "ratio": "",
+        "ratios": "",
+    }
+    if fit is None:
         return row
+    advice = recommend(stratum(study.runs, fit), request(study))
     ratios = {
         each.sync_interval: each.learning_rate / study.truth.eta_at_risk(each.sync_interval, RISK)
         for each in advice.frontier
     }
-    listed = " ".join(f"{S}:{ratio:.4g}" for S, ratio in ratios.items())
     return row | {
         "S": advice.sync_interval,
         "ratio": f"{ratios[advice.sync_interval]:.4g}",
-        "ratios": listed,
+        "ratios": " ".join(f"{S}:{ratio:.4g}" for S, ratio in ratios.items()),
     }
 
 
-def refusal(fitted: FittedStratum) -> str:
-    """Code of the finding that refuses a boundary; empty when there is one."""
-    if fitted.posterior is not None:
-        return ""
-    return next(finding.code for finding in fitted.summary.findings if finding.code in REFUSALS)
+def request(study: Study) -> AdviceRequest:
+    return AdviceRequest(horizon=HORIZON, risk=RISK, sync_intervals=study.intervals, cost=COST)
+
+
+def stratum(runs: Sequence[Run], fit: Solution) -> FittedStratum:
+    """What `recommend` needs of a fit."""
+    summary = StratumFit(
+        estimator=runs[0].estimator,
+        runs=len(runs),
+        events=0,
+        survivors=0,
+        excluded=0,
+        identifiable=Identifiable(C=True, alpha=True, B=True),
+        longest_cumulative_lr=evidence(runs).longest,
+    )
+    return FittedStratum(summary, resample(fit), tuple(runs))
 
 
 def coverage_tasks(studies: int) -> Iterable[tuple[str, int, Callable[[], Row]]]:
