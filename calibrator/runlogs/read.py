@@ -34,6 +34,7 @@ from calibrator.verdicts.settings import JudgeSettings
 from trainer.metrics import FATAL
 
 OWN = "calibrate"
+LEAST_BATCHES = 4
 
 
 @dataclass(frozen=True)
@@ -151,12 +152,22 @@ class _Reading:
             return unit
         if self.framework.sync == "unknown":
             asked = f" ({self.framework.interval})" if self.framework.interval else ""
-            S = unit if self.name == "slime" else 1
+            S = self._batch_interval()
             self.notes.append(
                 f"The sync interval is not known and taken as {S}: pass --sync-interval{asked}."
             )
             return S
         return 1
+
+    def _batch_interval(self) -> int:
+        """Updates between rewards: one rollout batch serves at least so many, with weights taken before it."""
+        if self.name == "slime":
+            return self.placed.unit
+        rewards = self._seen(self.picks.reward)
+        if self.picks.evaluated or rewards.size < LEAST_BATCHES:
+            return 1
+        apart = float(np.median(np.diff(rewards.end)))
+        return round(apart) if apart > 1.5 * self.placed.spacing else 1
 
     def _own_interval(self) -> int:
         versions = np.unique(self._seen("version").value)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from array import array
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -17,6 +17,8 @@ from calibrator.runlogs.curve import Floats
 MAX_NAMES = 5000
 """Distinct column names that are remembered: a log with more is none."""
 DEEPEST = 4
+MOST_ABSENT = 16
+"""Cells of a block of rows for each one that is there, beyond which rows are taken one by one."""
 _NUMBER = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)(e[-+]?\d+)?", re.IGNORECASE)
 _WRAPPED = re.compile(r"(?:np|numpy|torch|tensor|float\d*|int\d*|[.])*\((.*?)(?:,.*)?\)")
 _NON_FINITE = {
@@ -32,8 +34,8 @@ def number(value: object) -> float | None:
     kind = type(value)
     if kind is float:
         return value  # type: ignore[return-value]
-    if kind is int:
-        return float(value) if abs(value) < 10**300 else None  # type: ignore[arg-type]
+    if isinstance(value, int):
+        return float(value) if abs(value) < 10**300 else None
     return _number_of_text(value) if isinstance(value, str) else None
 
 
@@ -93,64 +95,90 @@ class LogTable:
 
     def add(self, row: Mapping[str, Any]) -> None:
         """Append a row. Nested objects become `outer/inner`; verl's `data` and the like add no prefix."""
-        self._fill(row, "", 0)
-        self.rows += 1
+        self.add_all([row])
 
-    def _fill(self, row: Mapping[str, Any], prefix: str, depth: int) -> None:
-        columns, index = self._columns, self.rows
-        for key, value in row.items():
+    def add_all(self, rows: Sequence[Mapping[str, Any]]) -> None:
+        """Append rows, column by column: that is several times as fast as row by row."""
+        names: set[str] = set().union(*rows)
+        if "non_finite" in names:
+            rows = [_with_non_finite(row) for row in rows]
+        # Rows that have hardly a name in common are none of one log, and every name would look at every row.
+        if len(names) * len(rows) > MOST_ABSENT * sum(map(len, rows)):
+            for row in rows:
+                self._append([row])
+        else:
+            self._append(rows)
+
+    def _append(self, rows: Sequence[Mapping[str, Any]]) -> None:
+        self._fill(rows, range(self.rows, self.rows + len(rows)), "", 0)
+        self.rows += len(rows)
+
+    def _fill(self, rows: Sequence[Mapping[str, Any]], index: Sequence[int], prefix: str, depth: int) -> None:
+        keys = list(rows[0]) if rows else []
+        more = set().union(*rows).difference(keys) if len(rows) > 1 else ()
+        for key in (*keys, *sorted(more)):
             name = prefix + key if prefix else key
-            if type(value) is dict:
-                if depth < DEEPEST:
-                    self._fill(value, prefix if key in _ENVELOPES else f"{name}/", depth + 1)
-                continue
-            column = columns.get(name)
-            if column is None:
-                if name in columns:
-                    continue
-                column = self._open(name, value)
-                if column is None:
-                    continue
-            if type(value) is float:
-                column.rows.append(index)
-                column.values.append(value)
-            else:
-                self._put(column, value)
-        if "non_finite" in row:
-            self._name_non_finite(row["non_finite"])
+            if self._columns.get(name, self) is None:
+                continue  # known, and not wanted
+            cells = _cells(rows, key)
+            nested = (
+                [at for at, cell in enumerate(cells) if type(cell) is dict]
+                if dict in set(map(type, cells))
+                else []
+            )
+            if nested and depth < DEEPEST:
+                inner = prefix if key in _ENVELOPES else f"{name}/"
+                self._fill([cells[at] for at in nested], [index[at] for at in nested], inner, depth + 1)
+            if len(nested) < len(cells):
+                self._extend(name, cells, index)
 
-    def _open(self, name: str, value: object) -> Column | None:
+    def _extend(self, name: str, cells: list[Any], index: Sequence[int]) -> None:
+        column = self._columns.get(name) or self._open(name, cells)
+        if column is None:
+            return
+        try:
+            column.values.extend(array("d", cells))
+            column.rows.extend(index)
+        except (TypeError, OverflowError):
+            for at, cell in zip(index, cells, strict=True):
+                _put(column, at, cell)
+
+    def _open(self, name: str, cells: list[Any]) -> Column | None:
+        """A new column if it is wanted; a name without numbers so far is looked at again when it comes back."""
         if len(self._columns) >= MAX_NAMES:
             return None
-        numeric = number(value) is not None
-        if not numeric and value is not None and not _is_gap(value):
-            return None  # text in this row; another may hold a number
-        wanted = self._wanted(name)
-        if numeric and not wanted:
+        if self._wanted(name):
+            self._columns[name] = column = Column()
+            return column
+        if any(number(cell) is not None for cell in cells):
+            self._columns[name] = None
             self._unwanted[name] = None
-        if numeric or wanted:
-            self._columns[name] = Column() if wanted else None
-        return self._columns.get(name)
-
-    def _put(self, column: Column, value: object) -> None:
-        found = number(value)
-        if found is not None:
-            column.rows.append(self.rows)
-            column.values.append(found)
-        elif value is None or (isinstance(value, str) and value.strip().lower() in ("null", "none")):
-            column.nulls.append(self.rows)
-
-    def _name_non_finite(self, names: object) -> None:
-        """Our own rows hold null for a number that is not finite, and list its name."""
-        for name in names if isinstance(names, list) else ():
-            column = self._columns.get(name) if isinstance(name, str) else None
-            if column is not None:
-                column.rows.append(self.rows)
-                column.values.append(math.nan)
+        return None
 
 
+def _cells(rows: Sequence[Mapping[str, Any]], key: str) -> list[Any]:
+    try:
+        return [row[key] for row in rows]
+    except KeyError:
+        return [row.get(key, _ABSENT) for row in rows]
+
+
+def _with_non_finite(row: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Our own rows hold null for a number that is not finite, and list its name."""
+    named = row.get("non_finite")
+    if not isinstance(named, list):
+        return row
+    return {**row, **{name: math.nan for name in named if isinstance(name, str) and row.get(name, 0) is None}}
+
+
+def _put(column: Column, row: int, cell: object) -> None:
+    found = number(cell)
+    if found is not None:
+        column.rows.append(row)
+        column.values.append(found)
+    elif cell is None or (isinstance(cell, str) and cell.strip().lower() in ("null", "none")):
+        column.nulls.append(row)
+
+
+_ABSENT = object()
 _ENVELOPES = frozenset({"data", "metrics", "logs"})
-
-
-def _is_gap(value: object) -> bool:
-    return isinstance(value, str) and value.strip().lower() in ("", "null", "none")

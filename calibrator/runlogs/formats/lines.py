@@ -83,8 +83,7 @@ class _Reader:
                     self._one(line, torn=torn)
             return
         self._line += len(lines)
-        for row in rows:
-            self._table.add(row)
+        self._table.add_all(rows)
         self._kinds[JSONL] += len(rows)
 
     def flush(self) -> None:
