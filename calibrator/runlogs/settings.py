@@ -40,7 +40,7 @@ class LogSettings(Config):
     """Name of the run; None: the name of the file, or of its folder where the file is named as all are."""
     estimator: Annotated[str, Field(min_length=1)] = "unknown"
     seed: Annotated[int, Field(ge=0)] = 0
-    strata: dict[str, str] = {}
+    strata: dict[str, str] = Field(default_factory=dict)
     """Further settings that separate strata (model, task, G, ...): columns of RUNS.csv."""
 
     @field_validator("framework")
