@@ -264,8 +264,8 @@ class Look:
 
 
 def until_next_look(runs: int) -> int:
-    """Runs until the next look: 4, from 20 runs on a fifth of them, from two dense passes on half of them."""
-    return max(4, runs // 5) if runs < 2 * PASS else runs // 2
+    """Runs until the next look: 4, from 20 runs on a fifth of them, from two dense passes on half, from 8 on all."""
+    return max(4, runs // 5) if runs < 2 * PASS else runs // 2 if runs < 8 * PASS else runs
 
 
 def race(world: World, name: str, cap: float) -> list[Look]:

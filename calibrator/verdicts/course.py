@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -10,7 +11,8 @@ from numpy.typing import NDArray
 
 from calibrator.runlogs.curve import Curve, Floats
 from calibrator.verdicts import settings as rule
-from calibrator.verdicts.levels import MAD_TO_SIGMA, Levels, white_noise
+from calibrator.verdicts.fall import Dip
+from calibrator.verdicts.levels import MAD_TO_SIGMA, Levels, trailing_mean, white_noise
 
 BLOCKS = 8
 """Blocks that a course is cut into: an eighth of a run is a lasting level, and eight show a trend."""
@@ -20,16 +22,16 @@ VERSIONS_PER_BLOCK = 3
 
 @dataclass(frozen=True)
 class Decline:
-    """How the end of a run compares with its best lasting level, both as (reward - floor) / scale."""
+    """How the end of a run compares with its best lasting level, all as (reward - floor) / scale."""
 
     best: float
     last: float
     noise: float
     """Sampling error of one of them."""
-    comeback: float
-    """Largest rise between two lasting levels after the best one was reached: how far the run swings."""
+    swing: float
+    """Depth of the deepest valley between two lasting levels: how far the run goes down and comes back."""
     updates: float
-    """Versions between the last level in the upper half of the loss and the end."""
+    """Versions between the last lasting level in the upper quarter of the loss and the end."""
 
     @property
     def gap(self) -> float:
@@ -40,39 +42,51 @@ class Decline:
         return self.gap / self.best if self.best > 0.0 else 0.0
 
 
-def decline_of(levels: Levels) -> Decline | None:
-    """Compare the last block with the best one before it; None when it is no lower, or with too few
-    versions."""
-    edges = _edges(levels)
-    if edges is None:
+def decline_of(levels: Levels, dips: Sequence[Dip] = ()) -> Decline | None:
+    """Compare the last lasting level with the best one before it; None when it is no lower, or with too few versions.
+
+    A lasting level is the mean over an eighth of the run, or over half of the shortest partial fall where that is
+    longer. Falls that were recovered from, `dips`, are left out.
+    """
+    kept = np.ones(levels.size, dtype=bool)
+    for dip in dips:
+        kept &= (levels.version < dip.low) | (levels.version >= dip.high)
+    level, version = levels.level[kept], levels.version[kept]
+    if level.size < MIN_BLOCKS:
         return None
-    means = _means(levels, edges)
-    tail = levels.level[-max(1, levels.size // (3 * BLOCKS)) :]
+    span = float(version[-1] - version[0])
+    window = round(max(span / BLOCKS, rule.PARTIAL_UPDATES / 2) * (level.size - 1) / span)
+    window = min(max(1, window), level.size // 2)
+    lasting = trailing_mean(level, window)[window - 1 :]
+    tail = level[-max(1, window // 3) :]
     # A run that has come back by its very end has not declined.
-    last = max(float(means[-1]), float(np.mean(tail)) - rule.SIGMAS * levels.noise / tail.size**0.5)
-    best = float(np.max(means[:-1]))
+    last = max(float(lasting[-1]), float(np.mean(tail)) - rule.SIGMAS * levels.noise / tail.size**0.5)
+    best = float(np.max(lasting[:-window]))
     if last >= best:
         return None
-    peak = int(np.argmax(means >= best - 0.25 * (best - last)))
-    after = means[peak:]
-    high = int(np.flatnonzero(means >= 0.5 * (best + last))[-1])
+    high = int(np.flatnonzero(lasting >= best - 0.25 * (best - last))[-1])
+    before, after = np.maximum.accumulate(lasting), np.maximum.accumulate(lasting[::-1])[::-1]
     return Decline(
         best=best,
         last=last,
-        noise=_block_noise(levels, edges),
-        comeback=float(np.max(after - np.minimum.accumulate(after))),
-        updates=float(levels.version[-1] - levels.version[edges[high + 1] - 1]),
+        noise=levels.noise / window**0.5,
+        swing=float(np.max(np.minimum(before, after) - lasting)),
+        updates=float(version[-1] - version[high + window - 1]),
     )
 
 
-def has_declined(decline: Decline, sync_interval: int) -> bool:
-    """Whether the loss is worth a word, more than noise or the run's own swings explain, and has lasted."""
+def has_declined(decline: Decline) -> bool:
+    """Whether the loss is worth a word, and more than noise or the run's own swings explain."""
     return (
         decline.lost >= rule.DECLINED
         and decline.gap > rule.SIGMAS * 2.0**0.5 * decline.noise
-        and decline.gap > rule.SWINGS * decline.comeback
-        and decline.updates >= max(rule.PARTIAL_UPDATES, rule.PARTIAL_SYNCS * sync_interval)
+        and decline.gap > rule.SWINGS * decline.swing
     )
+
+
+def has_lasted(decline: Decline, sync_interval: int) -> bool:
+    """Whether the run has been down for longer than a dip."""
+    return decline.updates >= max(rule.PARTIAL_UPDATES, rule.PARTIAL_SYNCS * sync_interval)
 
 
 def at_floor(levels: Levels) -> bool:
@@ -88,10 +102,29 @@ def at_floor(levels: Levels) -> bool:
 
 
 def reward_moved(levels: Levels) -> bool:
-    """Whether the lasting levels differ by more than sampling noise (chi-squared, at the level of SIGMAS)."""
+    """Whether the levels differ by more than sampling noise: before and after any version, or between lasting ones."""
+    if not levels.size:
+        return False
+    return _moved_once(levels) or _lasting_levels_differ(levels)
+
+
+def _moved_once(levels: Levels) -> bool:
+    """Whether the means before and after some version differ: most of a quick learner's run is its plateau."""
+    if levels.size < 2:
+        return False
+    before = np.arange(1, levels.size)
+    after = levels.size - before
+    total = np.cumsum(levels.level)
+    change = total[:-1] / before - (total[-1] - total[:-1]) / after
+    error = max(levels.noise, 1e-9) * np.sqrt(1.0 / before + 1.0 / after)
+    return bool(np.max(np.abs(change) / error) > rule.SPLIT_SIGMAS)
+
+
+def _lasting_levels_differ(levels: Levels) -> bool:
+    """Chi-squared test of the blocks of a run, at the level of SIGMAS."""
     edges = _edges(levels)
     if edges is None:
-        spread = levels.level.max() - levels.level.min() if levels.size else 0.0
+        spread = levels.level.max() - levels.level.min()
         return bool(spread > rule.SIGMAS * 2.0**0.5 * max(levels.noise, 1e-9))
     means, noise = _means(levels, edges), max(_block_noise(levels, edges), 1e-9)
     degrees = means.size - 1

@@ -85,17 +85,15 @@ def last_fall(track: Track, sync_interval: int) -> Fall | None:
 def dips(track: Track) -> list[Dip]:
     """Every fall that was recovered from, in order; a bad observation beside a good one of its version is
     none."""
-    found: list[Dip] = []
-    start: int | None = None
-    for index, lost in enumerate(track.lost):
-        if lost >= rule.FALLEN and start is None:
-            start = index
-        elif lost <= rule.RECOVERED and start is not None:
-            low, high = float(track.version[start]), float(track.version[index])
-            if high > low:
-                found.append(Dip(low, high, float(np.max(track.lost[start:index]))))
-            start = None
-    return found
+    fallen = track.lost >= rule.FALLEN
+    decided = np.flatnonzero(fallen | (track.lost <= rule.RECOVERED))
+    change = np.flatnonzero(np.diff(fallen[decided].astype(np.int8), prepend=0))
+    ends = decided[change]  # in turn where a fall begins and where it is recovered from
+    return [
+        Dip(float(track.version[low]), float(track.version[high]), float(np.max(track.lost[low:high])))
+        for low, high in zip(ends[::2], ends[1::2], strict=False)
+        if track.version[high] > track.version[low]
+    ]
 
 
 def confirmed(fall: Fall, sync_interval: int) -> bool:
@@ -131,11 +129,6 @@ def fallen(fall: Fall) -> bool:
     """
     depth = min(fall.depth, fall.last_depth)
     return fall.deep or depth - fall.before >= rule.FALLEN * (1.0 - fall.before)
-
-
-def too_young(fall: Fall, sync_interval: int) -> bool:
-    """Whether any fall of this age could still be a dip."""
-    return fall.updates < _partial_updates(sync_interval)
 
 
 def _partial_updates(sync_interval: int) -> float:

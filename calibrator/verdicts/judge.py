@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from collections.abc import Iterator
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -11,6 +12,7 @@ from calibrator.runlogs.curve import Curve, Series
 from calibrator.verdicts import course
 from calibrator.verdicts import fall as falls
 from calibrator.verdicts import settings as rule
+from calibrator.verdicts.course import Decline
 from calibrator.verdicts.fall import Fall
 from calibrator.verdicts.levels import Levels, levels_of
 from calibrator.verdicts.settings import JudgeSettings
@@ -168,7 +170,7 @@ def _fell_too(account: _Account, fall: Fall) -> Evidence:
 def _non_finite(curve: Curve, settings: JudgeSettings) -> RunVerdict:
     """A collapse that was there before the first non-finite value is the event; else that value is."""
     at = curve.non_finite_update or 0
-    earlier = _accounts(_before(curve, at), settings)
+    earlier = _accounts(curve.until(at), settings)
     seen = Evidence(code="non_finite", sentence=f"Update {at} was not finite.", update=float(at))
     for account in earlier:
         if account.fall and _collapsed(account, account.fall, curve, settings, online=False):
@@ -177,20 +179,6 @@ def _non_finite(curve: Curve, settings: JudgeSettings) -> RunVerdict:
     evidence = [seen, *early_warnings(curve, float(at), settings.sync_interval)]
     onset = (float(at), float(at + 1))
     return _verdict(curve, Verdict.DIVERGED, evidence, settings, _accounts(curve, settings), onset=onset)
-
-
-def _before(curve: Curve, update: int) -> Curve:
-    """The observations that were there before update `update` was made."""
-
-    def cut(series: Series) -> Series:
-        keep = series.seen <= update
-        return Series(
-            series.name, *(part[keep] for part in (series.version, series.value, series.se, series.seen))
-        )
-
-    probes = cut(curve.probes) if curve.probes is not None else None
-    others = tuple(cut(series) for series in curve.others)
-    return replace(curve, rewards=cut(curve.rewards), probes=probes, others=others)
 
 
 # --- no event --------------------------------------------------------------------------------------
@@ -217,16 +205,26 @@ def _untrained(curve: Curve, accounts: list[_Account], settings: JudgeSettings) 
 
 
 def _degraded(accounts: list[_Account], settings: JudgeSettings) -> _Quiet | None:
-    for account in accounts:
-        if account.fall and falls.too_young(account.fall, settings.sync_interval):
-            continue
-        for levels in account.levels:
-            decline = course.decline_of(levels)
-            if decline is not None and course.has_declined(decline, settings.sync_interval):
-                last, best = levels.reward(decline.last), levels.reward(decline.best)
-                sentence = f"{levels.name} ends at {last:.3g}, its best lasting level was {best:.3g}."
-                return Verdict.DEGRADED, Evidence(code="declined", sentence=sentence)
+    for levels, decline in _declines(accounts):
+        if course.has_lasted(decline, settings.sync_interval):
+            sentence = _ends_below(levels, decline) + "."
+            return Verdict.DEGRADED, Evidence(code="declined", sentence=sentence)
     return None
+
+
+def _declines(accounts: list[_Account]) -> Iterator[tuple[Levels, Decline]]:
+    """The series that end below their best, by more than noise and swings explain."""
+    for account in accounts:
+        dips = falls.dips(account.track)
+        for levels in account.levels:
+            decline = course.decline_of(levels, dips)
+            if decline is not None and course.has_declined(decline):
+                yield levels, decline
+
+
+def _ends_below(levels: Levels, decline: Decline) -> str:
+    last, best = levels.reward(decline.last), levels.reward(decline.best)
+    return f"{levels.name} ends at {last:.3g}, its best lasting level was {best:.3g}"
 
 
 def _doubt(curve: Curve, accounts: list[_Account], settings: JudgeSettings) -> list[Evidence]:
@@ -244,7 +242,19 @@ def _doubt(curve: Curve, accounts: list[_Account], settings: JudgeSettings) -> l
     found += [
         _unconfirmed(account, account.fall) for account in accounts if account.fall and account.track.clear
     ]
-    return found
+    return found or [
+        _unconfirmed_decline(levels, decline)
+        for levels, decline in _declines(accounts)
+        if decline.lost > rule.RECOVERED
+    ]
+
+
+def _unconfirmed_decline(levels: Levels, decline: Decline) -> Evidence:
+    sentence = (
+        f"{_ends_below(levels, decline)}, for {decline.updates:g} updates: not enough to tell a dip from a decline. "
+        "A longer run would settle it."
+    )
+    return Evidence(code="unconfirmed_decline", sentence=sentence)
 
 
 def _unconfirmed(account: _Account, fall: Fall) -> Evidence:

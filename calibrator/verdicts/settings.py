@@ -53,11 +53,14 @@ DECLINED = 0.2
 """Share of the best level that must be lost at the end for `degraded`. Runs near their ceiling wander by
 0.1."""
 SWINGS = 2.0
-"""A decline must exceed this multiple of the largest comeback on the way, else the run merely swings."""
+"""A decline must exceed this multiple of the deepest valley that the run came out of, else it merely swings."""
 
 # --- noise -----------------------------------------------------------------------------------------
 SIGMAS = 4.0
 """A difference counts beyond this many standard errors: 3e-5 for one look, about 1 % over 300 looks."""
+SPLIT_SIGMAS = 4.5
+"""The means before and after a version differ beyond this; the largest over all versions is taken, which white noise
+brings to 4.5 in fewer than one run of a thousand."""
 ONSET_SIGMAS = 2.0
 """A version counts as good or bad for the onset when it lies so far from the half-way level of the fall."""
 SMOOTH_ROWS = 5
