@@ -23,6 +23,8 @@ class Framework:
     """What S is when it is not said: the updates of one row, 1, or not known (then 1 is assumed)."""
     interval: str = ""
     """S in the framework's own keys."""
+    hint: str = ""
+    """Where the rewards are, when a log of it has none."""
     marks: tuple[str, ...] = ()
     """Columns by which it is recognised."""
     averages: bool = False
@@ -61,10 +63,12 @@ FRAMEWORKS: dict[str, Framework] = {
     "prime-rl": Framework(
         counts_updates=True,
         sync="one",
+        hint="prime-rl's orchestrator writes rewards to a metrics.jsonl of its own: append that file to this one, or ",
         marks=(
             "train/agg/effective/*/rewards/*/mean",
             "train/agg/all/*/rewards/*/mean",
             "mismatch_kl/all/mean",
+            "grad. norm",
         ),
         lag_in="updates",
     ),

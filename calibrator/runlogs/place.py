@@ -16,6 +16,12 @@ from calibrator.runlogs.table import LogTable
 SPARSEST = 1000
 """Updates a row, beyond which a step counts something else: samples, tokens, episodes."""
 MOST_UPDATES = 40_000_000
+RESTARTED_ROWS = 32
+"""Rows before a new start from which they are a run of their own, not a false start."""
+TWO_RUNS = (
+    "the log starts again from its beginning after {rows} rows: two runs in one file? Split it there and give each run "
+    "its own file"
+)
 MOST_GAPS = 0.5
 """Share of rows that may lack their step and be placed by their neighbours."""
 
@@ -62,7 +68,7 @@ def place(table: LogTable, picks: Picks, framework: Framework, updates_per_row: 
         training[table.columns[picks.reward].at()] = True
     axis = _axis(table, training)
     if axis is None:
-        return _by_order(training, evaluated_only, updates_per_row)
+        return _by_order(table, training, evaluated_only, updates_per_row)
     if axis == names.ROLLOUT_STEP and _column(table, names.TRAIN_STEP) is not None:
         return _two_axes(table, picks, updates_per_row)
     steps, notes = _steps(table, axis, training)
@@ -95,19 +101,14 @@ def _axis(table: LogTable, training: np.ndarray) -> str | None:
 
 
 def _share(table: LogTable, name: str, training: np.ndarray) -> float:
-    column = table.columns[name]
-    value = column.known()
-    whole = np.isfinite(value) & (value >= 0) & (value == np.floor(value))
-    return float(training[column.at()[whole]].sum() / max(1, training.sum()))
+    return float((training & ~np.isnan(_whole(table, name))).sum() / max(1, training.sum()))
 
 
 def _steps(table: LogTable, axis: str, training: np.ndarray) -> tuple[Floats, list[str]]:
     """The step of each row; a training row without one lies after the row before it."""
-    name = _column(table, axis) or axis
-    column, steps = table.columns[name], np.full(table.rows, np.nan)
-    value = column.known()
-    whole = np.isfinite(value) & (value >= 0) & (value == np.floor(value))
-    steps[column.at()[whole]] = value[whole]
+    steps = _whole(table, _column(table, axis) or axis)
+    if np.isnan(steps).any():
+        _fill_from_others(table, steps)
     lacking = np.flatnonzero(training & np.isnan(steps))
     if not lacking.size:
         return steps, []
@@ -127,6 +128,24 @@ def _steps(table: LogTable, axis: str, training: np.ndarray) -> tuple[Floats, li
         f"{lacking.size} rows have no {axis}: {lacking.size - int(after.sum())} are placed after the row before "
         "them, the rest left out."
     ]
+
+
+def _whole(table: LogTable, name: str) -> Floats:
+    """A column of counts over rows, NaN where it holds none."""
+    column, steps = table.columns[name], np.full(table.rows, np.nan)
+    value = column.known()
+    whole = np.isfinite(value) & (value >= 0) & (value == np.floor(value))
+    steps[column.at()[whole]] = value[whole]
+    return steps
+
+
+def _fill_from_others(table: LogTable, steps: Floats) -> None:
+    """Rows of evaluations often have another column of steps; it serves where both say the same when both are there."""
+    for name in names.columns_of(names.STEPS, table.columns):
+        other = _whole(table, name)
+        both = ~np.isnan(steps) & ~np.isnan(other)
+        if both.any() and np.array_equal(steps[both], other[both]):
+            np.copyto(steps, other, where=np.isnan(steps))
 
 
 def _spacing(steps: Floats) -> float:
@@ -172,20 +191,43 @@ def _check(steps: Floats, unit: int) -> None:
         )
 
 
-def _by_order(training: np.ndarray, evaluated_only: bool, updates_per_row: int | None) -> Placement:
-    """No step anywhere: each training row is the next."""
+def _by_order(
+    table: LogTable, training: np.ndarray, evaluated_only: bool, updates_per_row: int | None
+) -> Placement:
+    """No step anywhere: each training row is the next, and the epoch tells where a resumed run went back."""
     unit = updates_per_row or 1
-    count = np.cumsum(training).astype(float) * unit
-    _check(count[training] / unit, unit)
-    end = np.where(training, count, np.nan)
-    placed = Placement(end - unit, end, count, unit, float(unit))
+    kept, notes = _without_abandoned(table, training)
+    count = np.cumsum(kept).astype(float) * unit
+    _check(count[kept] / unit, unit)
+    end = np.where(kept, count, np.nan)
+    placed = Placement(end - unit, end, count, unit, float(unit), notes)
     if evaluated_only:
         placed.begin, placed.end, placed.version = end - unit, end - unit, end - unit
     placed.notes.append(
-        f"Rows have no step: each of the {int(training.sum())} training rows is taken as the next {unit} update(s)."
+        f"Rows have no step: each of the {int(kept.sum())} training rows is taken as the next {unit} update(s)."
         + ("" if updates_per_row else " Pass --updates-per-row if a row stands for more.")
     )
     return placed
+
+
+def _without_abandoned(table: LogTable, training: np.ndarray) -> tuple[np.ndarray, list[str]]:
+    """Training rows without those that a run which went back to an earlier epoch made again."""
+    column = table.columns.get("epoch")
+    if column is None:
+        return training, []
+    epoch = np.full(table.rows, np.nan)
+    epoch[column.at()] = column.known()
+    kept, notes = training.copy(), []
+    rows = np.flatnonzero(training & np.isfinite(epoch))
+    for at in rows[1:][np.diff(epoch[rows]) < 0]:
+        abandoned = np.flatnonzero(kept[:at] & (epoch[:at] >= epoch[at]))
+        if epoch[at] <= epoch[rows[0]] and abandoned.size >= RESTARTED_ROWS:
+            raise LogError(TWO_RUNS.format(rows=abandoned.size))
+        kept[abandoned] = False
+        notes.append(
+            f"The epoch goes back to {epoch[at]:g}: {abandoned.size} rows before that are taken as made again."
+        )
+    return kept, notes
 
 
 def _stretch(placed: Placement, training: np.ndarray) -> None:
