@@ -35,6 +35,8 @@ from trainer.metrics import FATAL
 
 OWN = "calibrate"
 LEAST_BATCHES = 4
+COARSE = 0.01
+"""Printed with three decimals, a smaller number is off by more than a twentieth."""
 
 
 @dataclass(frozen=True)
@@ -262,7 +264,9 @@ class _Reading:
         if name is not None:
             seen = self._seen(name)
             value = seen.value * names.rate_scale(name)[1]
-            logged = Logged(name, value, seen.begin, seen.end, self.source.rounded)
+            largest = np.max(seen.value, initial=0.0, where=np.isfinite(seen.value))
+            rounded = bool(self.source.rounded and largest < COARSE)
+            logged = Logged(name, value, seen.begin, seen.end, rounded)
         found, notes = rates(logged, self.settings.learning_rate, self.updates)
         self.notes += notes
         return found

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,36 +16,50 @@ from calibrator.runlogs.settings import settings_of
 Rows = list[dict[str, Any]]
 
 
-def course(rows: int, *, dead_from: int | None = None, seed: int = 0, top: float = 0.7) -> list[float]:
-    """Mean rewards of 16 x 16 answers: rising from 0.3, and near 0 from row `dead_from` on."""
+def reward_course(rows: int = 200, *, dead_from: int | None = None, seed: int = 0) -> list[float]:
+    """Mean rewards of 256 answers a row: rising from 0.3 to 0.7, and to 0 within ten rows from `dead_from` on."""
     rng = np.random.default_rng(seed)
-    level = top - (top - 0.3) * np.exp(-np.arange(rows) / 60.0)
+    level = 0.7 - 0.4 * np.exp(-np.arange(rows) / 60.0)
     if dead_from is not None:
         level[dead_from:] *= np.exp(-np.arange(1, rows - dead_from + 1) / 3.0)
     return [float(x) for x in rng.binomial(256, level) / 256]
 
 
-def write_lines(path: Path, rows: Iterable[Mapping[str, Any]]) -> Path:
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    return path
-
-
-def judged(path: Path, **fields: Any) -> JudgedLog:
-    return judge_log(path, settings_of(fields, source="test"))
+@pytest.fixture
+def course() -> Callable[..., list[float]]:
+    """`reward_course`."""
+    return reward_course
 
 
 @pytest.fixture
 def log(tmp_path: Path) -> Callable[..., JudgedLog]:
-    """Judge a log given as rows (JSON lines) or as text; `name` is that of the file."""
+    """Judge a log given as rows (JSON lines), text or bytes; `name` is that of the file, the rest are settings."""
 
     def log(content: Rows | str | bytes, *, name: str = "log.jsonl", **fields: Any) -> JudgedLog:
         path = tmp_path / name
-        if isinstance(content, str):
-            path.write_text(content, encoding="utf-8")
-        elif isinstance(content, bytes):
-            path.write_bytes(content)
-        else:
-            write_lines(path, content)
-        return judged(path, **fields)
+        if isinstance(content, list):
+            content = "".join(json.dumps(row) + "\n" for row in content)
+        path.write_bytes(content.encode() if isinstance(content, str) else content)
+        return judge_log(path, settings_of(fields, source="test"))
 
     return log
+
+
+@pytest.fixture
+def verl() -> Callable[..., Rows]:
+    """Rows of verl's file logger; further columns as values or functions of the row."""
+
+    def rows(rewards: list[float], *, start: int = 1, **columns: Any) -> Rows:
+        fixed = {"actor/lr": 1e-6, "actor/grad_norm": 0.3, **columns}
+
+        def row(index: int, reward: float) -> dict[str, Any]:
+            more = {name: value(index) if callable(value) else value for name, value in fixed.items()}
+            step = index + start
+            return {
+                "step": step,
+                "data": {"training/global_step": step, "critic/rewards/mean": reward, **more},
+            }
+
+        return [row(index, reward) for index, reward in enumerate(rewards)]
+
+    return rows
