@@ -74,6 +74,11 @@ def interval_within(effective_interval: int, schedule: ScheduleName, queued_cycl
     return effective_interval // (1 if schedule == "lockstep" else 1 + 2 * queued_cycles)
 
 
+def interval_in(schedule: str, effective_interval: int, queued_cycles: int = 1) -> int:
+    """Smallest S of `schedule` with at least the mean lag of lockstep at S_eff: the row of a frontier to look at."""
+    return -(-effective_interval // (1 if schedule == "lockstep" else 1 + 2 * queued_cycles))
+
+
 def effective_interval_of(sync_interval: int, lag_bound: int) -> int:
     """The S of lockstep that has the same mean lag as cycles of S with the largest lag `lag_bound`: its S_eff."""
     return 2 * lag_bound - sync_interval + 2
