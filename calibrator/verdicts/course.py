@@ -45,8 +45,7 @@ class Decline:
 def decline_of(levels: Levels, dips: Sequence[Dip] = ()) -> Decline | None:
     """Compare the last lasting level with the best one before it; None when it is no lower, or with too few versions.
 
-    A lasting level is the mean over an eighth of the run, or over half of the shortest partial fall where that is
-    longer. Falls that were recovered from, `dips`, are left out.
+    A lasting level is the mean over an eighth of the run, or over half of the shortest decline where that is longer. Falls that were recovered from, `dips`, are left out.
     """
     kept = np.ones(levels.size, dtype=bool)
     for dip in dips:
@@ -55,7 +54,7 @@ def decline_of(levels: Levels, dips: Sequence[Dip] = ()) -> Decline | None:
     if level.size < MIN_BLOCKS:
         return None
     span = float(version[-1] - version[0])
-    window = round(max(span / BLOCKS, rule.PARTIAL_UPDATES / 2) * (level.size - 1) / span)
+    window = round(max(span / BLOCKS, rule.LASTING_UPDATES / 2) * (level.size - 1) / span)
     window = min(max(1, window), level.size // 2)
     lasting = trailing_mean(level, window)[window - 1 :]
     tail = level[-max(1, window // 3) :]
@@ -86,7 +85,7 @@ def has_declined(decline: Decline) -> bool:
 
 def has_lasted(decline: Decline, sync_interval: int) -> bool:
     """Whether the run has been down for longer than a dip."""
-    return decline.updates >= max(rule.PARTIAL_UPDATES, rule.PARTIAL_SYNCS * sync_interval)
+    return decline.updates >= max(rule.LASTING_UPDATES, rule.LASTING_SYNCS * sync_interval)
 
 
 def at_floor(levels: Levels) -> bool:
