@@ -10,6 +10,9 @@ from calibrator.verdicts import settings as rule
 from calibrator.verdicts.levels import trailing_mean
 from calibrator.verdicts.track import Track
 
+USUAL_RANK = 2 / 3
+"""Quantile of the levels before a fall that is the usual one: their median is too low where the run still rises."""
+
 
 @dataclass(frozen=True)
 class Fall:
@@ -20,7 +23,7 @@ class Fall:
     first: int
     """Index of the first fallen entry after it."""
     before: float
-    """Median lost fraction over the updates up to `good`: how far below its best the run usually is."""
+    """Lost fraction of the usual level over the updates up to `good`: how far below its best the run is anyway."""
     versions_before: int
     """Distinct versions up to `good`."""
     updates_before: float
@@ -83,7 +86,7 @@ def last_fall(track: Track, sync_interval: int) -> Fall | None:
     return Fall(
         good=int(good[-1]),
         first=first,
-        before=float(np.median(1.0 - kept)),
+        before=float(1.0 - np.quantile(kept, USUAL_RANK)),
         versions_before=int(np.unique(track.version[: good[-1] + 1]).size),
         updates_before=float(track.version[first] - track.version[0]),
         depth=float(np.median(tail)),

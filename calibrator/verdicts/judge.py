@@ -203,7 +203,9 @@ def _untrained(curve: Curve, accounts: list[_Account], settings: JudgeSettings) 
         return None
     if all(course.at_floor(level) for level in levels):
         return Verdict.UNTRAINED, Evidence(code="at_floor", sentence="The reward never left its floor.")
-    if any(course.reward_moved(level) for level in levels):
+    # Of two series the second one is the probe.
+    moved = (course.reward_moved(level, probe=at > 0) for at, level in enumerate(accounts[0].levels))
+    if any(moved):
         return None
     if course.no_gradient(curve):
         return Verdict.UNTRAINED, Evidence(code="no_gradient", sentence="Every gradient is zero.")
@@ -245,6 +247,9 @@ def _doubt(curve: Curve, accounts: list[_Account], settings: JudgeSettings) -> l
     if versions < rule.MIN_VERSIONS or rows < rule.MIN_ROWS:
         sentence = f"{versions} policy versions in {rows:g} rows show no course."
         found.append(Evidence(code="too_short", sentence=sentence))
+    elif curve.updates < rule.PARTIAL_UPDATES:
+        sentence = f"In {curve.updates} updates a collapse could not be told from a dip."
+        found.append(Evidence(code="too_short", sentence=sentence))
     elif not accounts[0].track.clear:
         found.append(
             Evidence(code="too_noisy", sentence="The noise of the reward hides a loss of half of its range.")
@@ -252,11 +257,7 @@ def _doubt(curve: Curve, accounts: list[_Account], settings: JudgeSettings) -> l
     found += [
         _unconfirmed(account, account.fall) for account in accounts if account.fall and account.track.clear
     ]
-    return found or [
-        _unconfirmed_decline(levels, decline)
-        for levels, decline in _declines(accounts)
-        if decline.lost > rule.RECOVERED
-    ]
+    return found or [_unconfirmed_decline(levels, decline) for levels, decline in _declines(accounts)]
 
 
 def _unconfirmed_decline(levels: Levels, decline: Decline) -> Evidence:

@@ -56,7 +56,7 @@ LASTING_UPDATES, LASTING_SYNCS = 48, 3
 CLIFF_UPDATES, CLIFF_SYNCS, CLIFF_SHARE = 64, 3, 0.15
 """A partial fall is a cliff when good and fallen lie no further apart than the largest of: updates, syncs,
 share of the run. Slower ones are `degraded`."""
-DECLINED = 0.2
+DECLINED = 0.15
 """Share of the best level that must be lost at the end for `degraded`. Runs near their ceiling wander by
 0.1."""
 SWINGS = 2.0
@@ -68,6 +68,8 @@ SIGMAS = 4.0
 SPLIT_SIGMAS = 4.5
 """The means before and after a version differ beyond this; the largest over all versions is taken, which white noise
 brings to 4.5 in fewer than one run of a thousand."""
+TREND_SIGMAS = 3.0
+"""A rank correlation of level and version counts as movement beyond so many of its standard errors."""
 ONSET_SIGMAS = 2.0
 """A version counts as good or bad for the onset when it lies so far from the half-way level of the fall."""
 SMOOTH_ROWS = 5
