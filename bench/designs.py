@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import argparse
 import csv
+import itertools
 import math
 import os
 import sys
@@ -46,8 +47,10 @@ INTERVALS = (1, 4, 16, 64)
 KINDS = ("power-1", "power-0.5", "ceiling", "constant")
 LONGEST = 1000
 RISK, FACTOR = 0.05, 2.0
-BATCH, GROWTH, PASSES = 4, 0.2, 4
-"""Runs between two looks (a fifth of the runs so far where that is more), and the cap in dense passes."""
+PASSES = 4
+"""The cap, in passes over the dense grid."""
+PLANNED = 32
+"""Most different runs of a round of ours; more of them, late in a race, are more seeds of the same."""
 RUNGS = (64, 256, LONGEST)
 POINTS = 1024
 PASS = 64
@@ -140,12 +143,15 @@ class Knowledge:
 
 
 def ours(world: World, known: Knowledge, runs: list[Run], look: int) -> list[Run]:
-    planned = (
-        design.next_round(runs, world.space, round_size=look, posterior=known.posterior)
-        if runs
-        else design.first_round(world.space)
-    )
-    return [world.run(p.sync_interval, p.learning_rate, p.seed, p.updates) for p in planned]
+    if not runs:
+        planned = design.first_round(world.space)
+    else:
+        planned = design.next_round(
+            runs, world.space, round_size=min(look, PLANNED), posterior=known.posterior
+        )
+        planned = (planned * math.ceil(look / len(planned)))[:look]
+    seeds = itertools.count(len(runs))
+    return [world.run(p.sync_interval, p.learning_rate, next(seeds), p.updates) for p in planned]
 
 
 def dense_points(world: World, seed: int) -> list[tuple[int, float]]:
@@ -257,12 +263,16 @@ class Look:
         return self.safe and min(self.ratios) >= 1 / FACTOR
 
 
+def until_next_look(runs: int) -> int:
+    """Runs until the next look: 4, from 20 runs on a fifth of them, from two dense passes on half, from 8 on all."""
+    return max(4, runs // 5) if runs < 2 * PASS else runs // 2 if runs < 8 * PASS else runs
+
+
 def race(world: World, name: str, cap: float) -> list[Look]:
     """Looks at one method in one world until its updates reach the cap."""
     step, known, runs, looks = stepper(name, world), Knowledge(world), [], []
     while not looks or looks[-1].updates < cap:
-        wanted = max(BATCH, int(GROWTH * len(runs)))
-        runs += step(world, known, runs, wanted)
+        runs += step(world, known, runs, until_next_look(len(runs)))
         known.learn(runs)
         updates = sum(run.updates for run in runs)
         looks.append(Look(len(runs), updates, tuple(ratios(world, runs, known.posterior))))
@@ -273,7 +283,7 @@ def cap_of(world: World) -> int:
     """PASSES times the updates of the dense grid's first pass, two seeds."""
     known, runs = Knowledge(world), []
     while len(runs) < PASS:
-        runs += dense(world, known, runs, BATCH)
+        runs += dense(world, known, runs, 4)
         if len(runs) % 16 == 0:
             known.learn(runs)
     return PASSES * sum(run.updates for run in runs)

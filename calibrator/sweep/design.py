@@ -37,7 +37,7 @@ CYCLES = 3
 """Fewest sync cycles of a run: staleness feeds back only from the second on, and a verdict needs one more."""
 MAX_DRAWS = 1000
 """Draws that the expectations use, taken at even strides."""
-MAX_BRANCHES = 64
+MAX_BRANCHES = 16
 """Combinations of outcomes of already picked runs that are kept apart."""
 
 
