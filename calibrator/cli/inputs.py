@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import sys
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -13,6 +14,7 @@ from calibrator.laws.table import REQUIRED, read_runs
 from calibrator.laws.types import Run
 from calibrator.runlogs.settings import LogSettings, read_fields, settings_of
 from calibrator.study.store import RESOLVED_FILE
+from reports.numbers import visible
 
 TABLE_COLUMNS = 3
 """Columns of RUNS.csv in a header from which a CSV file is one, if perhaps an incomplete one, and no log."""
@@ -62,18 +64,24 @@ def _finished(path: Path) -> list[Run]:
 
 
 def _log(path: Path, settings: LogSettings) -> list[Run]:
-    from calibrator.runlogs.judged import run_of_log
+    """Judge a log, and say on stderr what it was taken for: S and the framework may have been guessed."""
+    from calibrator.runlogs.judged import judge_log
 
-    return [run_of_log(path, settings)]
+    judged = judge_log(path, settings)
+    run = judged.run()
+    said = f"{judged.log.framework}, S = {run.sync_interval}, largest lag {run.max_lag}, {run.verdict}"
+    for line in (said, *judged.verdict.warnings):
+        print(visible(f"{path}: {line}"), file=sys.stderr)
+    return [run]
 
 
 def _fields_by_log(logs: Sequence[Path], settings: Path | None) -> dict[Path, LogSettings]:
-    """Settings of each log. A key is a log's path as given, its folder/name or its name; the most exact one wins."""
+    """Settings of each log. A key is its path as given, folder/name, name or folder; the most exact one wins."""
     given: Mapping[str, Any] = {} if settings is None else read_fields(settings)
     used: set[str] = set()
     found = {}
     for log in logs:
-        names = [log.stem, log.name, f"{log.parent.name}/{log.name}", str(log)]
+        names = [log.parent.name, log.stem, log.name, f"{log.parent.name}/{log.name}", str(log)]
         fields: dict[str, Any] = {}
         for name in dict.fromkeys(names):
             if name in given:

@@ -45,10 +45,21 @@ LogFields = Annotated[
         show_default=False,
     ),
 ]
+MOST_UPDATES = 10**9
+Horizon = Annotated[
+    int | None,
+    typer.Option(
+        "--horizon",
+        min=1,
+        max=MOST_UPDATES,
+        help="T: updates of the run that you intend.",
+        show_default=False,
+    ),
+]
+Objective = Literal["time", "progress"]
 Rule = Literal["stable", "conservative", "budget-limited"]
 Risk = Annotated[float, typer.Option("--risk", help="Accepted probability of a collapse, below 0.5.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]
-MOST_UPDATES = 10**9
 
 
 @app.command()
@@ -129,16 +140,7 @@ def replay(
 def fit(
     sources: Sources,
     settings: LogFields = None,
-    horizon: Annotated[
-        int | None,
-        typer.Option(
-            "--horizon",
-            min=1,
-            max=MOST_UPDATES,
-            help="T: updates of the run that you intend.",
-            show_default=False,
-        ),
-    ] = None,
+    horizon: Horizon = None,
     risk: Risk = 0.05,
     rule: Annotated[
         Rule,
@@ -151,6 +153,73 @@ def fit(
 
     question = Question(horizon=horizon, risk=risk, rule=rule)
     raise typer.Exit(print_fit(sources, question, settings=settings, as_json=as_json))
+
+
+@app.command()
+@answers_errors
+def recommend(
+    sources: Sources,
+    settings: LogFields = None,
+    horizon: Horizon = None,
+    risk: Annotated[
+        float | None,
+        typer.Option(
+            "--risk", help="Accepted probability of a collapse [the study's, or 0.05].", show_default=False
+        ),
+    ] = None,
+    rule: Annotated[
+        Rule | None,
+        typer.Option(
+            "--rule",
+            help="stable, conservative or budget-limited [the study's, or stable].",
+            show_default=False,
+        ),
+    ] = None,
+    schedule: Annotated[
+        ScheduleName | None,
+        typer.Option(
+            "--schedule",
+            help="Schedule of the intended run: lockstep or overlap; S is converted.",
+            show_default=False,
+        ),
+    ] = None,
+    max_lag: Annotated[
+        int | None,
+        typer.Option(
+            "--max-lag",
+            min=0,
+            help="Largest lag in updates that the intended run may have.",
+            show_default=False,
+        ),
+    ] = None,
+    objective: Annotated[
+        Objective | None,
+        typer.Option(
+            "--objective",
+            help="Most progress by time or by updates (progress) [the study's].",
+            show_default=False,
+        ),
+    ] = None,
+    only: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--only",
+            metavar="KEY=VALUE",
+            help="Only runs with this setting (estimator=gmc, or a column of the table); may be repeated.",
+            show_default=False,
+        ),
+    ] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print only; a study's files stay.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Recommend from finished runs: a study for another question, or S and eta from tables and logs."""
+    from calibrator.cli.recommend import Wish, print_recommendation
+
+    wish = Wish(horizon, risk, rule, objective, schedule, max_lag)
+    code = print_recommendation(
+        sources, wish, settings=settings, only=only or [], dry_run=dry_run, as_json=as_json
+    )
+    raise typer.Exit(code)
 
 
 @app.command()

@@ -23,6 +23,10 @@ class Framework:
     """What S is when it is not said: the updates of one row, 1, or not known (then 1 is assumed)."""
     interval: str = ""
     """S in the framework's own keys."""
+    not_steps: tuple[str, ...] = ()
+    """Columns that are named like steps and count something else."""
+    hint: str = ""
+    """Where the rewards are, when a log of it has none."""
     marks: tuple[str, ...] = ()
     """Columns by which it is recognised."""
     averages: bool = False
@@ -47,6 +51,7 @@ _TRL = Framework(
         "completion_length",
         "reward_std",
         "train/reward_std",
+        "train/epoch",
     ),
     averages=True,
     lag_in="versions",
@@ -61,10 +66,12 @@ FRAMEWORKS: dict[str, Framework] = {
     "prime-rl": Framework(
         counts_updates=True,
         sync="one",
+        hint="prime-rl's orchestrator writes rewards to a metrics.jsonl of its own: append that file to this one, or ",
         marks=(
             "train/agg/effective/*/rewards/*/mean",
             "train/agg/all/*/rewards/*/mean",
             "mismatch_kl/all/mean",
+            "grad. norm",
         ),
         lag_in="updates",
     ),
@@ -104,6 +111,7 @@ FRAMEWORKS: dict[str, Framework] = {
         rows_per="num_mini_batches x num_epochs",
         sync="row",
         interval="the same",
+        not_steps=("global_step", "_step"),  # episodes
         marks=("training_step", "scores", "objective/verifiable_reward"),
     ),
     "openrlhf": Framework(

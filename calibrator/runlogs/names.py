@@ -42,6 +42,9 @@ REWARD = (
 )
 """In order of preference (the table of import, then what logs of the field also use)."""
 
+RAW = REWARD[:2]
+"""verl's reward after and before penalties: different series, on one scale."""
+
 FIELDS: dict[str, tuple[str, ...]] = {
     "learning_rate": (
         "actor/lr",

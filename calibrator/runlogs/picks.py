@@ -30,10 +30,13 @@ class Picks:
         return names.is_evaluation(self.reward)
 
 
-def pick(table: LogTable, reward_column: str | None) -> Picks:
-    """Choose the columns. Raises LogError, with the columns that there are, when none can be the reward."""
+def pick(table: LogTable, reward_column: str | None, hint: str = "") -> Picks:
+    """Choose the columns. Raises LogError, with the columns that there are, when none can be the reward.
+
+    `hint` says where the framework writes its rewards, if not here.
+    """
     known = {name: column for name, column in table.columns.items() if column.is_known()}
-    reward, notes = _reward(table, known, reward_column)
+    reward, notes = _reward(table, known, reward_column, hint)
     run = names.prefix(reward)
     own_run = [name for name in known if names.prefix(name) in (run, "")]
     fields = {}
@@ -51,7 +54,7 @@ def pick(table: LogTable, reward_column: str | None) -> Picks:
     return Picks(reward, fields, testify, tuple(notes))
 
 
-def _reward(table: LogTable, known: dict[str, Column], named: str | None) -> tuple[str, list[str]]:
+def _reward(table: LogTable, known: dict[str, Column], named: str | None, hint: str) -> tuple[str, list[str]]:
     if named is not None:
         found = [name for name in known if name == named] or [
             name for name in known if names.plain(name) == names.plain(named)
@@ -70,26 +73,29 @@ def _reward(table: LogTable, known: dict[str, Column], named: str | None) -> tup
                 f"which column is the reward? Pass --reward-column with one of {', '.join(found[:LISTED])}"
             )
     if not found:
-        raise LogError(f"no column is known to be a reward: pass --reward-column; {_listing(table)}")
+        raise LogError(f"no column is known to be a reward: {hint}pass --reward-column; {_listing(table)}")
     same = [name for name in found if names.plain(name) == names.plain(found[0])]
     if len(same) > 1:
         raise LogError(
             f"columns of {len(same)} runs ({', '.join(same[:5])}): pass --reward-column to choose one, "
             "or export one run at a time"
         )
-    others = [name for name in dict.fromkeys((*found, *loose)) if name != found[0]]
-    beside = f" (there are also {', '.join(others[:8])})" if others else ""
-    return found[0], [f"The reward is taken from {found[0]}{beside}; --reward-column says otherwise."]
+    others = [
+        name
+        for name in dict.fromkeys((*found, *loose))
+        if name != found[0] and not _copies(known[name], known[found[0]])
+    ]
+    if not others:
+        return found[0], []
+    beside = ", ".join(others[:8])
+    return found[0], [f"The reward is {found[0]}, not {beside}; --reward-column says otherwise."]
 
 
 def _testify(known: dict[str, Column], reward: str, own_run: list[str]) -> tuple[str, ...]:
     """Other series whose end is the policy's end: scores before shaping, accuracies, evaluations."""
-    raw = names.columns_of(names.REWARD[:2], known)
-    found = [*raw, *(name for name in own_run if names.may_testify(name))]
-    different = [
-        name for name in dict.fromkeys(found) if name != reward and not _copies(known[name], known[reward])
-    ]
-    return tuple(different[:MOST_WITNESSES])
+    raw = [name for name in names.columns_of(names.RAW, known) if not _copies(known[name], known[reward])]
+    found = dict.fromkeys((*raw, *(name for name in own_run if names.may_testify(name))))
+    return tuple(name for name in found if name != reward)[:MOST_WITNESSES]
 
 
 def _copies(column: Column, other: Column) -> bool:

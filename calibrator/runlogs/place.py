@@ -16,6 +16,12 @@ from calibrator.runlogs.table import LogTable
 SPARSEST = 1000
 """Updates a row, beyond which a step counts something else: samples, tokens, episodes."""
 MOST_UPDATES = 40_000_000
+RESTARTED_ROWS = 32
+"""Rows before a new start from which they are a run of their own, not a false start."""
+TWO_RUNS = (
+    "the log starts again from its beginning after {rows} rows: two runs in one file? Split it there and give each run "
+    "its own file"
+)
 MOST_GAPS = 0.5
 """Share of rows that may lack their step and be placed by their neighbours."""
 
@@ -60,12 +66,15 @@ def place(table: LogTable, picks: Picks, framework: Framework, updates_per_row: 
     evaluated_only = not training.any()
     if evaluated_only:
         training[table.columns[picks.reward].at()] = True
-    axis = _axis(table, training)
+    axis = _axis(table, training, framework.not_steps)
     if axis is None:
-        return _by_order(training, evaluated_only, updates_per_row)
+        return _by_order(table, training, evaluated_only, updates_per_row)
     if axis == names.ROLLOUT_STEP and _column(table, names.TRAIN_STEP) is not None:
         return _two_axes(table, picks, updates_per_row)
     steps, notes = _steps(table, axis, training)
+    several = _rows_of_a_step(table, picks, steps, training)
+    if several > 1:
+        return _by_order(table, training, evaluated_only, updates_per_row, several=several)
     own = names.plain(axis) == names.UPDATE
     spacing = _spacing(steps[training])
     certain = own or axis == names.TRAIN_STEP or framework.counts_updates
@@ -81,12 +90,12 @@ def _column(table: LogTable, name: str) -> str | None:
     return next((held for held in table.columns if names.plain(held) == name), None)
 
 
-def _axis(table: LogTable, training: np.ndarray) -> str | None:
+def _axis(table: LogTable, training: np.ndarray, excluded: tuple[str, ...]) -> str | None:
     """The column of steps: the first that stands on nearly all training rows, else the fullest; None if none does."""
     if _column(table, names.ROLLOUT_STEP) is not None:
         return names.ROLLOUT_STEP
     held = names.columns_of((names.UPDATE, *names.STEPS), table.columns)
-    shares = {name: _share(table, name, training) for name in held}
+    shares = {name: _share(table, name, training) for name in held if names.plain(name) not in excluded}
     full = next((name for name, share in shares.items() if share > 0.95), None)
     if full is not None or not shares:
         return full
@@ -95,19 +104,14 @@ def _axis(table: LogTable, training: np.ndarray) -> str | None:
 
 
 def _share(table: LogTable, name: str, training: np.ndarray) -> float:
-    column = table.columns[name]
-    value = column.known()
-    whole = np.isfinite(value) & (value >= 0) & (value == np.floor(value))
-    return float(training[column.at()[whole]].sum() / max(1, training.sum()))
+    return float((training & ~np.isnan(_whole(table, name))).sum() / max(1, training.sum()))
 
 
 def _steps(table: LogTable, axis: str, training: np.ndarray) -> tuple[Floats, list[str]]:
     """The step of each row; a training row without one lies after the row before it."""
-    name = _column(table, axis) or axis
-    column, steps = table.columns[name], np.full(table.rows, np.nan)
-    value = column.known()
-    whole = np.isfinite(value) & (value >= 0) & (value == np.floor(value))
-    steps[column.at()[whole]] = value[whole]
+    steps = _whole(table, _column(table, axis) or axis)
+    if np.isnan(steps).any():
+        _fill_from_others(table, steps)
     lacking = np.flatnonzero(training & np.isnan(steps))
     if not lacking.size:
         return steps, []
@@ -127,6 +131,46 @@ def _steps(table: LogTable, axis: str, training: np.ndarray) -> tuple[Floats, li
         f"{lacking.size} rows have no {axis}: {lacking.size - int(after.sum())} are placed after the row before "
         "them, the rest left out."
     ]
+
+
+def _whole(table: LogTable, name: str) -> Floats:
+    """A column of counts over rows, NaN where it holds none."""
+    steps = _over_rows(table, name)
+    whole = np.isfinite(steps) & (steps >= 0) & (steps == np.floor(steps))
+    return np.where(whole, steps, np.nan)
+
+
+def _fill_from_others(table: LogTable, steps: Floats) -> None:
+    """Rows of evaluations often have another column of steps; it serves where both say the same when both are there."""
+    for name in names.columns_of(names.STEPS, table.columns):
+        other = _whole(table, name)
+        both = ~np.isnan(steps) & ~np.isnan(other)
+        if both.any() and np.array_equal(steps[both], other[both]):
+            np.copyto(steps, other, where=np.isnan(steps))
+
+
+def _rows_of_a_step(table: LogTable, picks: Picks, steps: Floats, training: np.ndarray) -> int:
+    """How many rows each step has, where these are the updates made from one batch: one reward, several gradients."""
+    gradient = picks.fields.get("grad_norm") or picks.fields.get("loss")
+    if gradient is None or picks.evaluated:
+        return 1
+    rows = np.flatnonzero(training & ~np.isnan(steps))
+    if rows.size < 2 or (np.diff(steps[rows]) < 0).any():
+        return 1
+    usual = int(np.median(np.unique(steps[rows], return_counts=True)[1]))
+    same_step = np.diff(steps[rows]) == 0
+    reward, norm = (_over_rows(table, name)[rows] for name in (picks.reward, gradient))
+    # Comparisons with NaN are false: what is not there does not differ.
+    new_reward = (reward[1:] < reward[:-1]) | (reward[1:] > reward[:-1])
+    new_norm = (norm[1:] < norm[:-1]) | (norm[1:] > norm[:-1])
+    differ = usual > 1 and np.mean(new_norm[same_step]) > MOST_GAPS and not new_reward[same_step].any()
+    return usual if differ else 1
+
+
+def _over_rows(table: LogTable, name: str) -> Floats:
+    out = np.full(table.rows, np.nan)
+    out[table.columns[name].at()] = table.columns[name].known()
+    return out
 
 
 def _spacing(steps: Floats) -> float:
@@ -172,20 +216,55 @@ def _check(steps: Floats, unit: int) -> None:
         )
 
 
-def _by_order(training: np.ndarray, evaluated_only: bool, updates_per_row: int | None) -> Placement:
-    """No step anywhere: each training row is the next."""
+def _by_order(
+    table: LogTable,
+    training: np.ndarray,
+    evaluated_only: bool,
+    updates_per_row: int | None,
+    several: int = 1,
+) -> Placement:
+    """Each training row is the next: where there is no step, or a step has several rows.
+
+    Without steps the epoch tells where a resumed run went back.
+    """
     unit = updates_per_row or 1
-    count = np.cumsum(training).astype(float) * unit
-    _check(count[training] / unit, unit)
-    end = np.where(training, count, np.nan)
-    placed = Placement(end - unit, end, count, unit, float(unit))
+    kept, notes = _without_abandoned(table, training) if several == 1 else (training, [])
+    count = np.cumsum(kept).astype(float) * unit
+    _check(count[kept] / unit, unit)
+    end = np.where(kept, count, np.nan)
+    placed = Placement(end - unit, end, count, unit, float(unit), notes)
     if evaluated_only:
         placed.begin, placed.end, placed.version = end - unit, end - unit, end - unit
+    why = (
+        f"A step has {several} rows with one reward and different gradients"
+        if several > 1
+        else "Rows have no step"
+    )
+    more = "" if updates_per_row else " Pass --updates-per-row if a row stands for more."
     placed.notes.append(
-        f"Rows have no step: each of the {int(training.sum())} training rows is taken as the next {unit} update(s)."
-        + ("" if updates_per_row else " Pass --updates-per-row if a row stands for more.")
+        f"{why}: each of the {int(kept.sum())} training rows is taken as the next {unit} update(s).{more}"
     )
     return placed
+
+
+def _without_abandoned(table: LogTable, training: np.ndarray) -> tuple[np.ndarray, list[str]]:
+    """Training rows without those that a run which went back to an earlier epoch made again."""
+    column = table.columns.get("epoch")
+    if column is None:
+        return training, []
+    epoch = np.full(table.rows, np.nan)
+    epoch[column.at()] = column.known()
+    kept, notes = training.copy(), []
+    rows = np.flatnonzero(training & np.isfinite(epoch))
+    for at in rows[1:][np.diff(epoch[rows]) < 0]:
+        abandoned = np.flatnonzero(kept[:at] & (epoch[:at] >= epoch[at]))
+        if epoch[at] <= epoch[rows[0]] and abandoned.size >= RESTARTED_ROWS:
+            raise LogError(TWO_RUNS.format(rows=abandoned.size))
+        kept[abandoned] = False
+        notes.append(
+            f"The epoch goes back to {epoch[at]:g}: {abandoned.size} rows before that are taken as made again."
+        )
+    return kept, notes
 
 
 def _stretch(placed: Placement, training: np.ndarray) -> None:

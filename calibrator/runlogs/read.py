@@ -35,6 +35,8 @@ from trainer.metrics import FATAL
 
 OWN = "calibrate"
 LEAST_BATCHES = 4
+COARSE = 0.01
+"""Printed with three decimals, a smaller number is off by more than a twentieth."""
 
 
 @dataclass(frozen=True)
@@ -76,7 +78,8 @@ class _Reading:
         self.notes = list(source.notes)
         self.name = settings.framework or guess(source.form, self.table.numeric)
         self.framework: Framework = FRAMEWORKS[self.name]
-        self.picks: Picks = pick(self.table, settings.reward_column)
+        self.picks: Picks = pick(self.table, settings.reward_column, self.framework.hint)
+        self.notes += self.picks.notes
         self.placed: Placement
         self.updates = 0
 
@@ -98,7 +101,12 @@ class _Reading:
         lags = lags[np.isfinite(lags)]
         curve = replace(curve, max_lag=int(lags.max()) if lags.size else None, warnings=self._warnings())
         judge = JudgeSettings(
-            reward_floor=self.settings.reward_floor, sync_interval=S, horizon=self._horizon()
+            reward_floor=self.settings.reward_floor,
+            sync_interval=S,
+            horizon=self._horizon(),
+            series_floors={
+                name: self.settings.reward_floor for name in self.picks.testify if name in names.RAW
+            },
         )
         return ReadLog(curve, judge, self.name, self.picks.reward, self.settings.max_lag, broken)
 
@@ -256,7 +264,9 @@ class _Reading:
         if name is not None:
             seen = self._seen(name)
             value = seen.value * names.rate_scale(name)[1]
-            logged = Logged(name, value, seen.begin, seen.end, self.source.rounded)
+            largest = np.max(seen.value, initial=0.0, where=np.isfinite(seen.value))
+            rounded = bool(self.source.rounded and largest < COARSE)
+            logged = Logged(name, value, seen.begin, seen.end, rounded)
         found, notes = rates(logged, self.settings.learning_rate, self.updates)
         self.notes += notes
         return found
@@ -265,12 +275,9 @@ class _Reading:
         if self.name == OWN:
             return self._own_broken()
         found = []
-        for field in ("grad_norm", "loss", "reward"):
-            name = self.picks.reward if field == "reward" else self.picks.fields.get(field)
-            if name is None or (field == "reward" and self.picks.evaluated):
-                continue
+        for field, name in self._fatal().items():
             broken, skipped = first_broken(
-                observed(_with_nulls(self.table.columns[name]), self.placed),
+                observed(self._with_nulls(name), self.placed),
                 nan_may_be_a_gap=self.source.nan_may_be_a_gap,
                 needs_life=field == "grad_norm",
             )
@@ -281,6 +288,26 @@ class _Reading:
                     f"{name} was not finite in {skipped} row(s) and came back: these are taken as skipped updates."
                 )
         return min(found, key=lambda broken: broken.begin, default=None)
+
+    def _fatal(self) -> dict[str, str]:
+        """Columns whose end is the end of the run."""
+        fields = {field: name for field, name in self.picks.fields.items() if field in ("grad_norm", "loss")}
+        return fields if self.picks.evaluated else {**fields, "reward": self.picks.reward}
+
+    def _with_nulls(self, name: str) -> Column:
+        """The column with the nulls at its end as NaN, where they stand for that: where loss and gradient agree."""
+        tails = {
+            held: nulls_at_end(column.at(), np.array(column.nulls, dtype=np.int64))
+            for held in self._fatal().values()
+            if (column := self.table.columns[held]) is not None and held != self.picks.reward
+        }
+        column = self.table.columns[name]
+        if name not in tails or not all(tail.size for tail in tails.values()):
+            return column
+        widened = Column(column.rows[:], column.values[:])
+        widened.rows.extend(int(row) for row in tails[name])
+        widened.values.extend([np.nan] * tails[name].size)
+        return widened
 
     def _own_broken(self) -> Broken | None:
         first = [
@@ -296,17 +323,6 @@ class _Reading:
             taken = f"The log is taken for one of {self.name}" if known else "The framework could not be told"
             self.notes.insert(0, f"{taken}; --framework says otherwise.")
         return tuple(dict.fromkeys(self.notes))
-
-
-def _with_nulls(column: Column) -> Column:
-    """The column with the nulls at its end as NaN, where they stand for that."""
-    tail = nulls_at_end(column.at(), np.array(column.nulls, dtype=np.int64))
-    if not tail.size:
-        return column
-    widened = Column(column.rows[:], column.values[:])
-    widened.rows.extend(int(row) for row in tail)
-    widened.values.extend([np.nan] * tail.size)
-    return widened
 
 
 def _ordered(name: str, version: Floats, value: Floats, se: Floats, seen: Floats) -> Series:

@@ -6,11 +6,9 @@ import numpy as np
 
 from calibrator.errors import LogError
 from calibrator.runlogs.curve import Floats
-from calibrator.runlogs.place import Placement
+from calibrator.runlogs.place import RESTARTED_ROWS, TWO_RUNS, Placement
 from calibrator.runlogs.table import Column
 
-RESTARTED_ROWS = 32
-"""Rows before a new start from which they are a run of their own, not a false start."""
 LEAST_BRANCH = 3
 """Rows from which a step back is a resume, not a row that was written again."""
 INTERLEAVED = 8
@@ -60,10 +58,7 @@ def _go_back(
         before = rows[:at]
         earlier = np.flatnonzero(placed.end[: rows[at]] >= again)
         if again <= float(np.min(end)) and np.unique(end[:at]).size >= RESTARTED_ROWS:
-            raise LogError(
-                f"the log starts again from its first step after {before.size} rows, with other rewards: two runs in "
-                "one file? Split it there and give each run its own file"
-            )
+            raise LogError(TWO_RUNS.format(rows=before.size))
         abandoned = float(np.nanmax(end[:at])) - again
         placed.drop(earlier)
         notes.append(

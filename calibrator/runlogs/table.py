@@ -137,9 +137,9 @@ class LogTable:
         if column is None:
             return
         try:
-            column.values.extend(array("d", cells))
+            column.values.extend(_numbers(cells))
             column.rows.extend(index)
-        except (TypeError, OverflowError):
+        except (TypeError, ValueError, OverflowError):
             for at, cell in zip(index, cells, strict=True):
                 _put(column, at, cell)
 
@@ -161,6 +161,11 @@ def _cells(rows: Sequence[Mapping[str, Any]], key: str) -> list[Any]:
         return [row[key] for row in rows]
     except KeyError:
         return [row.get(key, _ABSENT) for row in rows]
+
+
+def _numbers(cells: list[Any]) -> array[float]:
+    """All cells at once. Raises TypeError, ValueError or OverflowError when any is no plain number."""
+    return array("d", map(float, cells)) if type(cells[0]) is str else array("d", cells)
 
 
 def _with_non_finite(row: Mapping[str, Any]) -> Mapping[str, Any]:

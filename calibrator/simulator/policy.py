@@ -48,12 +48,20 @@ class Death:
     """Success rate that remains, as a share of the one before."""
 
 
-def healthy(habits: Habits, streams: Sequence[Stream], updates: int) -> Floats:
-    """Success rate of the versions 0..updates, [n, updates + 1], of runs that do not die."""
+def healthy(
+    habits: Habits, streams: Sequence[Stream], updates: int, learns_until: Floats | None = None
+) -> Floats:
+    """Success rate of the versions 0..updates, [n, updates + 1], of runs that do not die.
+
+    Nothing is learned after the versions `learns_until` [n], where they are given and not NaN.
+    """
+    version = np.broadcast_to(np.arange(updates + 1.0), (len(streams), updates + 1))
+    if learns_until is not None:
+        version = np.fmin(version, learns_until[:, None])
     share = np.array([stream.random(6) for stream in streams]).T[..., None]
     start, top = _linear(habits.start, share[0]), _linear(habits.top, share[1])
     time, steepness = _log(habits.learning, share[2]), _linear(habits.steepness, share[3])
-    learned = -np.expm1(-((np.arange(updates + 1) / time) ** steepness))
+    learned = -np.expm1(-((version / time) ** steepness))
     level = start + np.maximum(top - start, 0.0) * learned
     noise = np.array([stream.standard_normal(updates + 1) for stream in streams])
     keep = np.exp(-1.0 / _log(habits.memory, share[5]))
@@ -66,21 +74,25 @@ def healthy(habits: Habits, streams: Sequence[Stream], updates: int) -> Floats:
 
 
 def dips(habits: Habits, stream: Stream, updates: int) -> list[tuple[int, Floats]]:
-    """First version and lost share of every dip that recovers before the end of the run.
+    """First version and lost share of every dip, in order; each has recovered before the next begins.
 
     A dip falls for up to half of its length, may stay down, and comes back for the rest, linearly or ever slower.
     """
     share = stream.random((stream.poisson(habits.dips * updates / 1000.0), 6))
     lengths = _log(habits.dip_updates, share[:, 0]).astype(int)
+    begins = 1 + (share[:, 2] * np.maximum(updates - lengths - 1, 0)).astype(int)
     depths = _linear(habits.dip_depth, share[:, 1])
-    found = []
-    for length, depth, (place, fall, stay, power) in zip(lengths, depths, share[:, 2:].tolist(), strict=True):
-        if length + 1 < updates:
-            down = 0.05 + 0.45 * fall
-            way = np.arange(1, length + 1) / (length + 1)
-            back = np.minimum((1.0 - way) / (1.0 - min(down + 0.3 * stay, 0.9)), 1.0) ** (0.7 + 1.3 * power)
-            shape = depth * np.minimum(np.minimum(way / down, 1.0), back)
-            found.append((1 + int(place * (updates - length - 1)), shape))
+    found, free = [], 1
+    for index in np.argsort(begins, kind="stable"):
+        low, length = int(begins[index]), int(lengths[index])
+        if low < free or low + length > updates:
+            continue
+        free = low + 2 * length
+        fall, stay, power = share[index, 3:].tolist()
+        down = 0.05 + 0.45 * fall
+        way = np.arange(1, length + 1) / (length + 1)
+        back = np.minimum((1.0 - way) / (1.0 - min(down + 0.3 * stay, 0.9)), 1.0) ** (0.7 + 1.3 * power)
+        found.append((low, depths[index] * np.minimum(np.minimum(way / down, 1.0), back)))
     return found
 
 

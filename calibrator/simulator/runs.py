@@ -144,12 +144,12 @@ def simulate(
     the levels last.
     """
     streams = [np.random.default_rng([world, seed]) for seed in seeds]
-    level = policy.healthy(setting.habits, streams, setting.updates)
-    x = np.zeros_like(level)
+    x = np.zeros((len(seeds), setting.updates + 1))
     onset = np.full(len(seeds), math.nan) if deaths is None else np.asarray(deaths, dtype=np.float64)
     if truth is not None:
         x = _drift(truth, setting, seeds, world)
         onset = drift.exits(x)
+    level = policy.healthy(setting.habits, streams, setting.updates, onset)
     level = policy.die(level, onset, setting.death, streams)
     if reshape is not None:
         changed = [reshape(stream, row) for stream, row in zip(streams, level, strict=True)]

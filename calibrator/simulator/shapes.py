@@ -204,7 +204,9 @@ def _collapse(stream: Stream) -> Odd:
 
 
 def _partial_collapse(stream: Stream) -> Odd:
-    return _odd(_one(stream, _setting(stream), _falls(0.05, 0.35)), Verdict.COLLAPSED)
+    """It stops at a twentieth to a third of what it had learned, and learns nothing more."""
+    habits = replace(CALM, learning=(10.0, 60.0))
+    return _odd(_one(stream, _setting(stream, habits=habits), _falls(0.05, 0.35)), Verdict.COLLAPSED)
 
 
 def _collapse_recover_collapse(stream: Stream) -> Odd:

@@ -169,7 +169,7 @@ class Sweep:
 
         The fit rests on all runs but those that confirm it: they come after it.
         """
-        question = digest([self.config.advice.model_dump(mode="json"), self.config.sweep.sharp_enough])[:8]
+        question = question_of(self.config)
         self._recall_other_confirmations(question)
         conclusion = conclude(self.config, self.study, self.results)
         fitted = list(self.results)
@@ -177,8 +177,7 @@ class Sweep:
             advice = conclusion.recommendation
             if advice is None or self.budget_bound or self.config.sweep.confirmations == 0:
                 break
-            numbers = f"S{advice.sync_interval}-eta{advice.learning_rate:g}-T{advice.horizon}"
-            name = f"{CONFIRM}-{question}-{attempt}-{numbers}"
+            name = confirmation_stage(question, attempt, advice)
             done = self._stage(name, partial(self._confirmation_plan, advice), evaluate=True)
             if len(done) < self.config.sweep.confirmations:
                 break
@@ -227,6 +226,17 @@ def proposals(config: StudyConfig, estimator: str, results: Sequence[TrialResult
         cost = embedded_cost()
         seconds = {interval: cost.seconds_per_update(interval) for interval in config.sweep.sync_intervals}
     return next_round(own, space, round_size=size, seconds_per_update=seconds)
+
+
+def question_of(config: StudyConfig) -> str:
+    """Digest of what is asked of the study: confirmations belong to the question that they answered."""
+    return digest([config.advice.model_dump(mode="json"), config.sweep.sharp_enough])[:8]
+
+
+def confirmation_stage(question: str, attempt: int, advice: Recommendation) -> str:
+    """Name of the stage that confirms a recommendation."""
+    numbers = f"S{advice.sync_interval}-eta{advice.learning_rate:g}-T{advice.horizon}"
+    return f"{CONFIRM}-{question}-{attempt}-{numbers}"
 
 
 def design_space(config: StudyConfig, estimator: str) -> DesignSpace:

@@ -23,6 +23,9 @@ from calibrator.verdicts.witnesses import early_warnings
 
 __all__ = ["JudgeSettings", "judge", "judge_so_far"]
 
+MOST_DIPS = 20
+"""Dips of one series that are listed one by one."""
+
 
 @dataclass(frozen=True)
 class _Account:
@@ -58,9 +61,16 @@ def judge(curve: Curve, settings: JudgeSettings) -> RunVerdict:
 
 def judge_so_far(curve: Curve, settings: JudgeSettings) -> RunVerdict | None:
     """Verdict on a run that still goes on, only when it is certain: collapsed or diverged, else None."""
+    return look(curve, settings)[0]
+
+
+def look(curve: Curve, settings: JudgeSettings) -> tuple[RunVerdict | None, bool]:
+    """What `judge_so_far` says, and whether the run is down at present: certain or not."""
     if curve.updates == 0:
-        return None
-    return _event(curve, _accounts(curve, settings), settings, online=True)
+        return None, False
+    accounts = _accounts(curve, settings)
+    down = stuck(curve, settings) is not None or any(account.fall for account in accounts)
+    return _event(curve, accounts, settings, online=True), down
 
 
 def _accounts(curve: Curve, settings: JudgeSettings) -> list[_Account]:
@@ -133,7 +143,7 @@ def _collapsed(account: _Account, fall: Fall, curve: Curve, settings: JudgeSetti
     S = settings.sync_interval
     if not falls.is_cliff(fall, curve.updates, S):
         return False
-    return falls.certain(fall, account.track, S) if online else falls.confirmed(fall, S)
+    return falls.certain(fall, S) if online else falls.confirmed(fall, S)
 
 
 def _beyond_noise(account: _Account, fall: Fall) -> bool:
@@ -193,7 +203,9 @@ def _untrained(curve: Curve, accounts: list[_Account], settings: JudgeSettings) 
         return None
     if all(course.at_floor(level) for level in levels):
         return Verdict.UNTRAINED, Evidence(code="at_floor", sentence="The reward never left its floor.")
-    if any(course.reward_moved(level) for level in levels):
+    # Of two series the second one is the probe.
+    moved = (course.reward_moved(level, probe=at > 0) for at, level in enumerate(accounts[0].levels))
+    if any(moved):
         return None
     if course.no_gradient(curve):
         return Verdict.UNTRAINED, Evidence(code="no_gradient", sentence="Every gradient is zero.")
@@ -235,6 +247,9 @@ def _doubt(curve: Curve, accounts: list[_Account], settings: JudgeSettings) -> l
     if versions < rule.MIN_VERSIONS or rows < rule.MIN_ROWS:
         sentence = f"{versions} policy versions in {rows:g} rows show no course."
         found.append(Evidence(code="too_short", sentence=sentence))
+    elif curve.updates < rule.PARTIAL_UPDATES:
+        sentence = f"In {curve.updates} updates a collapse could not be told from a dip."
+        found.append(Evidence(code="too_short", sentence=sentence))
     elif not accounts[0].track.clear:
         found.append(
             Evidence(code="too_noisy", sentence="The noise of the reward hides a loss of half of its range.")
@@ -242,11 +257,7 @@ def _doubt(curve: Curve, accounts: list[_Account], settings: JudgeSettings) -> l
     found += [
         _unconfirmed(account, account.fall) for account in accounts if account.fall and account.track.clear
     ]
-    return found or [
-        _unconfirmed_decline(levels, decline)
-        for levels, decline in _declines(accounts)
-        if decline.lost > rule.RECOVERED
-    ]
+    return found or [_unconfirmed_decline(levels, decline) for levels, decline in _declines(accounts)]
 
 
 def _unconfirmed_decline(levels: Levels, decline: Decline) -> Evidence:
@@ -319,15 +330,17 @@ def _verdict(
 
 
 def _dip_evidence(accounts: list[_Account]) -> list[Evidence]:
-    return [
-        Evidence(
-            code="dip",
-            sentence=f"{account.name} lost {dip.depth:.0%} from version {dip.low:g}, back at {dip.high:g}.",
-            update=dip.low,
-        )
-        for account in accounts
-        for dip in falls.dips(account.track)
-    ]
+    return [evidence for account in accounts for evidence in _dips_of(account)]
+
+
+def _dips_of(account: _Account) -> Iterator[Evidence]:
+    dips = falls.dips(account.track)
+    for dip in dips[:MOST_DIPS]:
+        sentence = f"{account.name} lost {dip.depth:.0%} from version {dip.low:g}, back at {dip.high:g}."
+        yield Evidence(code="dip", sentence=sentence, update=dip.low)
+    if len(dips) > MOST_DIPS:
+        sentence = f"{account.name} dipped {len(dips) - MOST_DIPS} times more."
+        yield Evidence(code="dips", sentence=sentence, update=dips[MOST_DIPS].low)
 
 
 def _warnings(curve: Curve, settings: JudgeSettings, accounts: list[_Account], total: float) -> list[str]:

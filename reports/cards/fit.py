@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from calibrator.advice.types import Recommendation
 from calibrator.laws.types import BoundaryFit, BoundaryModel, Estimate, FitResult, Outlook, StratumFit
+from reports.cards.advice import frontier, how_sure, what_to_set
 from reports.cards.blocks import Block, Card, Check, Checks, Column, Paragraph, Status, Table
 from reports.cards.health import finding_checks, severity
 from reports.cards.laws import FORMULAS, budget_block, form_of, parameters, tested
@@ -42,6 +44,18 @@ def fit_cards(fit: FitResult) -> tuple[Card, ...]:
     checks = sorted(finding_checks(view), key=severity)
     said: Block = Checks(tuple(checks)) if checks else Paragraph("None.")
     return (*cards, Card("findings", "Findings", (said,)))
+
+
+def advice_cards(fit: FitResult, advice: Recommendation) -> tuple[Card, ...]:
+    """A recommendation from runs that no study made: what to set, how sure, what each S allows, findings."""
+    view = StudyView(title="", folder="", runs=(), fit=fit, recommendation=advice)
+    checks = tuple(sorted(finding_checks(view), key=severity))
+    return (
+        what_to_set(view),
+        how_sure(view),
+        frontier(view),
+        Card("findings", "Findings", (Checks(checks),)),
+    )
 
 
 def _laws(stratum: StratumFit, label: str) -> list[Block]:

@@ -13,6 +13,7 @@ from calibrator.runlogs.names import is_wanted
 from calibrator.runlogs.table import LogTable, number
 
 DELIMITERS = ",;\t"
+BLOCK_ROWS = 4096
 
 
 def delimiter_of(header: str) -> str | None:
@@ -56,12 +57,16 @@ def _fill(path: Path, table: LogTable) -> int:
     if mark is None:
         raise LogError(f"{path}: the first line of a CSV must name its columns, at least a step and a reward")
     names = [name.strip() for name in next(csv.reader([header], delimiter=mark))]
-    wrong = 0
+    wrong, block = 0, []
     for cells in csv.reader(lines, delimiter=mark):
         if len(cells) == len(names):
-            table.add(dict(zip(names, cells, strict=True)))
+            block.append(dict(zip(names, cells, strict=True)))
+            if len(block) == BLOCK_ROWS:
+                table.add_all(block)
+                block = []
         elif any(cell.strip() for cell in cells):
             wrong += 1
+    table.add_all(block)
     return wrong
 
 

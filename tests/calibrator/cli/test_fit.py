@@ -8,22 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner, Result
-
-from calibrator.cli.main import app
+from typer.testing import Result
 
 TABLES = Path(__file__).parents[2] / "data" / "tables"
 HEADER = "run,estimator,sync_interval,learning_rate,updates,verdict,onset_low,onset_high"
 
 Calibrate = Callable[..., Result]
-
-
-@pytest.fixture
-def calibrate() -> Calibrate:
-    def run(*arguments: object) -> Result:
-        return CliRunner().invoke(app, [str(argument) for argument in arguments])
-
-    return run
 
 
 def fitted(answer: Result) -> list[dict[str, Any]]:
@@ -164,3 +154,16 @@ def test_a_file_given_twice_is_refused(calibrate: Calibrate) -> None:
 )
 def test_options_out_of_range_are_refused(calibrate: Calibrate, option: tuple[str, str]) -> None:
     assert calibrate("fit", TABLES / "law-holds.csv", *option).exit_code == 2
+
+
+def test_a_study_folder_is_fitted_from_its_trials(calibrate: Calibrate, simulated_study: Path) -> None:
+    (stratum,) = fitted(calibrate("fit", simulated_study, "--json"))
+    assert stratum["runs"] == len(list((simulated_study / "trials").iterdir()))
+    assert stratum["estimator"] == "gmc"
+    assert stratum["strata"]["G"] == "16"
+
+
+def test_an_empty_folder_is_no_source(calibrate: Calibrate, tmp_path: Path) -> None:
+    answer = calibrate("fit", tmp_path)
+    assert answer.exit_code == 2
+    assert len(answer.stderr.strip().splitlines()) == 1
