@@ -97,9 +97,8 @@ class _Reading:
             witnesses=self._witnesses(S),
             non_finite_update=broken.begin if broken else None,
         )
-        lags = curve.witnesses.get("lag_max", np.empty(0))
-        lags = lags[np.isfinite(lags)]
-        curve = replace(curve, max_lag=int(lags.max()) if lags.size else None, warnings=self._warnings())
+        largest = self._largest_lag(curve, S)
+        curve = replace(curve, max_lag=largest, warnings=self._warnings())
         judge = JudgeSettings(
             reward_floor=self.settings.reward_floor,
             sync_interval=S,
@@ -109,6 +108,18 @@ class _Reading:
             },
         )
         return ReadLog(curve, judge, self.name, self.picks.reward, self.settings.max_lag, broken)
+
+    def _largest_lag(self, curve: Curve, S: int) -> int | None:
+        lags = curve.witnesses.get("lag_max", np.empty(0))
+        lags = lags[np.isfinite(lags)]
+        largest, told = int(lags.max()) if lags.size else None, self.settings.max_lag
+        if told is not None and largest is not None and largest < told:
+            self.notes.append(
+                f"The largest lag in the log is {largest}; the {told} that were passed are used."
+            )
+        if told is not None and told < S - 1:
+            self.notes.append(f"A largest lag of {told} is less than S - 1 = {S - 1}.")
+        return largest
 
     def _column(self, name: str) -> Column | None:
         return self.table.columns.get(name)
@@ -231,7 +242,7 @@ class _Reading:
         return tuple(series for series in found if series.value.size)
 
     def _witnesses(self, S: int) -> dict[str, Floats]:
-        if self.updates > LONGEST_WITNESSED:
+        if self.updates * max(5, S) > LONGEST_WITNESSED:
             self.notes.append(f"With {self.updates} updates no early warnings are looked for.")
             return {}
         fields = {**self.picks.fields, **({name: name for name in WITNESSES} if self.name == OWN else {})}
