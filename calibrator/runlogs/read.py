@@ -33,7 +33,7 @@ from calibrator.runlogs.table import Column, LogTable
 from calibrator.verdicts.settings import JudgeSettings
 from trainer.metrics import FATAL
 
-OWN = "calibrate"
+OWN, OWN_COLUMNS = "calibrate", {"update", "version", "reward_mean"}
 LEAST_BATCHES = 4
 COARSE = 0.01
 """Printed with three decimals, a smaller number is off by more than a twentieth."""
@@ -80,6 +80,9 @@ class _Reading:
         self.framework: Framework = FRAMEWORKS[self.name]
         self.picks: Picks = pick(self.table, settings.reward_column, self.framework.hint)
         self.notes += self.picks.notes
+        self.own = (
+            self.name == OWN and OWN_COLUMNS <= self.table.columns.keys() and self.picks.reward in OWN_COLUMNS
+        )
         self.placed: Placement
         self.updates = 0
 
@@ -160,7 +163,7 @@ class _Reading:
     def _sync_interval(self) -> int:
         if self.settings.sync_interval is not None:
             return self.settings.sync_interval
-        if self.name == OWN:
+        if self.own:
             return self._own_interval()
         unit = self.placed.unit
         if self.framework.sync == "row":
@@ -207,7 +210,7 @@ class _Reading:
         if self.picks.evaluated:
             return nothing(self.picks.reward)
         seen = self._seen(self.picks.reward)
-        if self.name != OWN:
+        if not self.own:
             return rollouts(self.picks.reward, seen, S)
         version, se = self._at(seen, "version"), self._at(seen, "reward_se")
         return _ordered("reward", version, seen.value, se, seen.end)
@@ -215,7 +218,7 @@ class _Reading:
     def _probes(self) -> Series | None:
         if self.picks.evaluated:
             return evaluations(self.picks.reward, self._seen(self.picks.reward))
-        if self.name != OWN or self._column("probe_reward") is None:
+        if not self.own or self._column("probe_reward") is None:
             return None
         seen = self._seen("probe_reward")
         version, se = self._at(seen, "probe_version"), self._at(seen, "probe_se")
@@ -236,7 +239,7 @@ class _Reading:
 
     def _others(self, S: int) -> tuple[Series, ...]:
         found = []
-        for name in self.picks.testify if self.name != OWN else ():
+        for name in self.picks.testify if not self.own else ():
             seen = self._seen(name)
             found.append(evaluations(name, seen) if names.is_evaluation(name) else rollouts(name, seen, S))
         return tuple(series for series in found if series.value.size)
@@ -245,7 +248,7 @@ class _Reading:
         if self.updates * max(5, S) > LONGEST_WITNESSED:
             self.notes.append(f"With {self.updates} updates no early warnings are looked for.")
             return {}
-        fields = {**self.picks.fields, **({name: name for name in WITNESSES} if self.name == OWN else {})}
+        fields = {**self.picks.fields, **({name: name for name in WITNESSES} if self.own else {})}
         found = {}
         for field, name in fields.items():
             if field not in ("learning_rate", "loss") and self._column(name) is not None:
@@ -283,7 +286,7 @@ class _Reading:
         return found
 
     def _broken(self) -> Broken | None:
-        if self.name == OWN:
+        if self.own:
             return self._own_broken()
         found = []
         for field, name in self._fatal().items():
