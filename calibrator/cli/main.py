@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -29,6 +29,37 @@ Folder = Annotated[
     Path | None,
     typer.Option("--folder", help="Study folder, instead of output.folder.", show_default=False),
 ]
+Sources = Annotated[
+    list[Path],
+    typer.Argument(
+        metavar="RUNS.csv|STUDY|LOG...",
+        help="Tables of judged runs, a study folder, or logs of any framework; they may be mixed.",
+    ),
+]
+LogFields = Annotated[
+    Path | None,
+    typer.Option(
+        "--settings",
+        metavar="FILE.json",
+        help="Name of each log, with the fields of `calibrate judge` for it.",
+        show_default=False,
+    ),
+]
+MOST_UPDATES = 10**9
+Horizon = Annotated[
+    int | None,
+    typer.Option(
+        "--horizon",
+        min=1,
+        max=MOST_UPDATES,
+        help="T: updates of the run that you intend.",
+        show_default=False,
+    ),
+]
+Objective = Literal["time", "progress"]
+Rule = Literal["stable", "conservative", "budget-limited"]
+Risk = Annotated[float, typer.Option("--risk", help="Accepted probability of a collapse, below 0.5.")]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]
 
 
 @app.command()
@@ -90,6 +121,105 @@ def status(study: Annotated[Path, typer.Argument(metavar="STUDY", help="Study fo
     from calibrator.cli.status import print_status
 
     print_status(study)
+
+
+@app.command()
+@answers_errors
+def replay(
+    study: Annotated[Path, typer.Argument(metavar="STUDY", help="Study folder.")],
+    as_json: Json = False,
+) -> None:
+    """Ask on finished curves whether early stopping would have changed a verdict."""
+    from calibrator.cli.replay import print_replay
+
+    print_replay(study, as_json=as_json)
+
+
+@app.command()
+@answers_errors
+def fit(
+    sources: Sources,
+    settings: LogFields = None,
+    horizon: Horizon = None,
+    risk: Risk = 0.05,
+    rule: Annotated[
+        Rule,
+        typer.Option("--rule", help="stable, conservative or budget-limited: which limit of eta is shown."),
+    ] = "stable",
+    as_json: Json = False,
+) -> None:
+    """Fit the laws to finished runs: RUNS.csv, a study folder, or logs of any framework."""
+    from calibrator.cli.fit import Question, print_fit
+
+    question = Question(horizon=horizon, risk=risk, rule=rule)
+    raise typer.Exit(print_fit(sources, question, settings=settings, as_json=as_json))
+
+
+@app.command()
+@answers_errors
+def recommend(
+    sources: Sources,
+    settings: LogFields = None,
+    horizon: Horizon = None,
+    risk: Annotated[
+        float | None,
+        typer.Option(
+            "--risk", help="Accepted probability of a collapse [the study's, or 0.05].", show_default=False
+        ),
+    ] = None,
+    rule: Annotated[
+        Rule | None,
+        typer.Option(
+            "--rule",
+            help="stable, conservative or budget-limited [the study's, or stable].",
+            show_default=False,
+        ),
+    ] = None,
+    schedule: Annotated[
+        ScheduleName | None,
+        typer.Option(
+            "--schedule",
+            help="Schedule of the intended run: lockstep or overlap; S is converted.",
+            show_default=False,
+        ),
+    ] = None,
+    max_lag: Annotated[
+        int | None,
+        typer.Option(
+            "--max-lag",
+            min=0,
+            help="Largest lag in updates that the intended run may have.",
+            show_default=False,
+        ),
+    ] = None,
+    objective: Annotated[
+        Objective | None,
+        typer.Option(
+            "--objective",
+            help="Most progress by time or by updates (progress) [the study's].",
+            show_default=False,
+        ),
+    ] = None,
+    only: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--only",
+            metavar="KEY=VALUE",
+            help="Only runs with this setting (estimator=gmc, or a column of the table); may be repeated.",
+            show_default=False,
+        ),
+    ] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print only; a study's files stay.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Recommend from finished runs: a study for another question, or S and eta from tables and logs."""
+    from calibrator.cli.recommend import Wish, print_recommendation
+
+    wish = Wish(horizon, risk, rule, objective, schedule, max_lag)
+    code = print_recommendation(
+        sources, wish, settings=settings, only=only or [], dry_run=dry_run, as_json=as_json
+    )
+    raise typer.Exit(code)
 
 
 @app.command()
