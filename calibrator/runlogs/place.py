@@ -41,6 +41,8 @@ class Placement:
     spacing: float = 1.0
     """Updates from row to row."""
     notes: list[str] = field(default_factory=list)
+    by_order: bool = False
+    """Whether the rows were merely counted, so that equal rows are different updates."""
 
     def drop(self, rows: np.ndarray) -> None:
         """Take the place of rows that do not count."""
@@ -248,7 +250,7 @@ def _by_order(
     count = np.cumsum(kept).astype(float) * unit
     _check(count[kept] / unit, unit)
     end = np.where(kept, count, np.nan)
-    placed = Placement(end - unit, end, count, unit, float(unit), notes)
+    placed = Placement(end - unit, end, count, unit, float(unit), notes, by_order=True)
     if evaluated_only:
         placed.begin, placed.end, placed.version = end - unit, end - unit, end - unit
     why = (

@@ -107,7 +107,7 @@ class Reading:
     def _place(self) -> None:
         self.placed = place(self.table, self.picks, self.framework, self._updates_per_row())
         reference = self.picks.reward if not self.picks.evaluated else self.picks.fields.get("grad_norm")
-        resumed = settle_resumes(self.placed, self.table.columns[reference or self.picks.reward])
+        resumed = settle_resumes(self.placed, self.table, reference or self.picks.reward)
         self.notes += self.placed.notes + resumed
         training = training_rows(self.table, self.picks)
         training[self.table.columns[self.picks.reward].at()] = True

@@ -7,7 +7,7 @@ import numpy as np
 from calibrator.errors import LogError
 from calibrator.runlogs.curve import Floats
 from calibrator.runlogs.place import RESTARTED_ROWS, TWO_RUNS, Placement
-from calibrator.runlogs.table import Column
+from calibrator.runlogs.table import LogTable
 
 LEAST_BRANCH = 3
 """Rows from which a step back is a resume, not a row that was written again."""
@@ -15,27 +15,50 @@ INTERLEAVED = 8
 INTERLEAVED_SHARE = 0.1
 
 
-def settle_resumes(placed: Placement, column: Column) -> list[str]:
-    """Drop what a resumed run left behind; returns what was done. `column` is the one whose values are compared.
+def settle_resumes(placed: Placement, table: LogTable, reference: str) -> list[str]:
+    """Drop what a resumed run left behind; returns what was done. `reference` is the column that is compared.
 
-    A row that says again what its step said before is a mere copy. Where values differ, the run went back and the
+    A row that says again all that a row before it said is a mere copy. Where values differ, the run went back and the
     last write counts; what the abandoned branch had beyond that is not part of the run. Raises LogError when the
     file seems to hold two runs.
     """
+    if placed.by_order:
+        return []
+    copies = _copies(table, placed)
+    placed.drop(copies)
+    notes = [f"{copies.size} rows were written twice; they count once."] if copies.size else []
+    column = table.columns[reference]
     rows, value = column.at(), column.known()
     keep = ~np.isnan(placed.end[rows]) & np.isfinite(value)
     rows, value = rows[keep], value[keep]
     end = placed.end[rows]
-    _, first, inverse = np.unique(end, return_index=True, return_inverse=True)
-    repeated = first[inverse] < np.arange(end.size)
-    if not repeated.any():
-        return []
-    differs = repeated & (value != value[first[inverse]])
+    differs = _differs(end, value)
     if not differs.any():
-        return [f"{int(repeated.sum())} rows were written twice; they count once."]
+        return notes
     falls = np.flatnonzero(np.diff(end) <= 0) + 1
     _refuse_interleaved(falls, differs, end, placed.unit)
-    return _go_back(placed, rows, end, falls, differs)
+    return notes + _go_back(placed, rows, end, falls, differs)
+
+
+def _copies(table: LogTable, placed: Placement) -> np.ndarray:
+    """Rows that hold the same numbers in the same columns as a row before, at the same place."""
+    sums = placed.end.view(np.uint64).copy()
+    odd = np.random.default_rng(0).integers(1, 2**62, size=(len(table.columns), 2), dtype=np.uint64) * 2 + 1
+    for column, (first, second) in zip(table.columns.values(), odd, strict=True):
+        bits = column.known().view(np.uint64) * first
+        sums[column.at()] += (bits ^ (bits >> np.uint64(29))) * second
+    _, first_row = np.unique(sums, return_index=True)
+    return np.setdiff1d(np.arange(table.rows), first_row, assume_unique=True)
+
+
+def _differs(end: Floats, value: Floats) -> np.ndarray:
+    """Which entries have another value than the entry before them with the same end."""
+    order = np.argsort(end, kind="stable")
+    again = end[order][1:] == end[order][:-1]
+    other = value[order][1:] != value[order][:-1]
+    differs = np.zeros(end.size, dtype=bool)
+    differs[order[1:]] = again & other
+    return differs
 
 
 def _refuse_interleaved(falls: np.ndarray, differs: np.ndarray, end: Floats, unit: int) -> None:

@@ -353,3 +353,22 @@ def test_null_in_a_settings_file_is_as_if_left_out(log: Log, course: Course, ver
 )
 def test_frameworks_by_other_names(log: Log, course: Course, verl: Verl, name: str, known: str) -> None:
     assert log(verl(course(20)), framework=name).settings.framework == known
+
+
+@pytest.mark.parametrize("shape", ["each row twice", "all of it twice", "old rows at the end"])
+def test_a_resumed_log_that_is_doubled_as_well(log: Log, course: Course, verl: Verl, shape: str) -> None:
+    resumed = verl(course()[:182]) + verl(course(seed=1))[150:]
+    plain = log(resumed, **VERL).verdict
+    other = {
+        "each row twice": [row for row in resumed for _ in range(2)],
+        "all of it twice": resumed + resumed,
+        "old rows at the end": resumed + resumed[155:170],
+    }[shape]
+    found = log(other, **VERL)
+    assert found.verdict.model_copy(update={"warnings": []}) == plain.model_copy(update={"warnings": []})
+    assert warned(found, "rows were written twice")
+
+
+def test_equal_rows_without_steps_are_different_updates(log: Log) -> None:
+    rows = [str({"loss": 0.0, "grad_norm": 0.0, "learning_rate": 1e-6, "reward": 0.0})] * 60
+    assert log("\n".join(rows) + "\n").verdict.updates == 60
