@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import re
 from collections import Counter
@@ -32,8 +33,14 @@ VERL, TRL, JSONL, CONSOLE = "verl-console", "trl-console", "jsonl", "console"
 def read_lines(path: Path, table: LogTable) -> Source:
     """Rows of any log of lines; lines that are no rows are passed over, and counted where all should be rows."""
     reader = _Reader(table)
-    for lines, torn in line_blocks(path):
-        reader.take(lines, torn=torn)
+    collecting = gc.isenabled()
+    gc.disable()  # a collection would walk through the rows of a block, which hold no cycles
+    try:
+        for lines, torn in line_blocks(path):
+            reader.take(lines, torn=torn)
+    finally:
+        if collecting:
+            gc.enable()
     reader.flush()
     return Source(
         table,
@@ -75,8 +82,9 @@ class _Reader:
 
     def take(self, lines: list[bytes], *, torn: bool) -> None:
         """Add the rows of some lines; `torn`: the only line has no end."""
-        texts = [line for line in lines if line.strip(b" \t\r\0")]
-        rows = _objects(texts)
+        rows = _objects(lines)
+        if rows is None and not all(lines):
+            rows = _objects([line for line in lines if line.strip(b" \t\r\0")])
         if rows is not None:
             self._line += len(lines)
             self._table.add_all(rows)
