@@ -18,7 +18,7 @@ INTERLEAVED_SHARE = 0.1
 def settle_resumes(placed: Placement, table: LogTable, reference: str) -> list[str]:
     """Drop what a resumed run left behind; returns what was done. `reference` is the column that is compared.
 
-    A row that says again all that a row before it said is a mere copy. Where values differ, the run went back and the
+    Rows that say again all that rows before them said are mere copies. Where values differ, the run went back and the
     last write counts; what the abandoned branch had beyond that is not part of the run. Raises LogError when the
     file seems to hold two runs.
     """
@@ -37,18 +37,30 @@ def settle_resumes(placed: Placement, table: LogTable, reference: str) -> list[s
         return notes
     falls = np.flatnonzero(np.diff(end) <= 0) + 1
     _refuse_interleaved(falls, differs, end, placed.unit)
-    return notes + _go_back(placed, rows, end, falls, differs)
+    return notes + _go_back(placed, rows, end, differs)
 
 
 def _copies(table: LogTable, placed: Placement) -> np.ndarray:
-    """Rows that hold the same numbers in the same columns as a row before, at the same place."""
+    """Rows whose numbers all stood in a row before at the same place, as had those of their whole stretch.
+
+    A stretch is what lies between rows of new places: a run that goes back may make some rows again to the digit.
+    """
     sums = placed.end.view(np.uint64).copy()
     odd = np.random.default_rng(0).integers(1, 2**62, size=(len(table.columns), 2), dtype=np.uint64) * 2 + 1
     for column, (first, second) in zip(table.columns.values(), odd, strict=True):
         bits = column.known().view(np.uint64) * first
         sums[column.at()] += (bits ^ (bits >> np.uint64(29))) * second
-    _, first_row = np.unique(sums, return_index=True)
-    return np.setdiff1d(np.arange(table.rows), first_row, assume_unique=True)
+    same, again = _seen_before(sums), _seen_before(placed.end)
+    stretch = np.cumsum(~again)
+    others = np.bincount(stretch[again & ~same], minlength=table.rows + 1)
+    return np.flatnonzero(again & same & (others[stretch] == 0))
+
+
+def _seen_before(values: np.ndarray) -> np.ndarray:
+    _, first = np.unique(values, return_index=True)
+    before = np.ones(values.size, dtype=bool)
+    before[first] = False
+    return before
 
 
 def _differs(end: Floats, value: Floats) -> np.ndarray:
@@ -70,10 +82,9 @@ def _refuse_interleaved(falls: np.ndarray, differs: np.ndarray, end: Floats, uni
         )
 
 
-def _go_back(
-    placed: Placement, rows: np.ndarray, end: Floats, falls: np.ndarray, differs: np.ndarray
-) -> list[str]:
+def _go_back(placed: Placement, rows: np.ndarray, end: Floats, differs: np.ndarray) -> list[str]:
     notes = []
+    falls = np.flatnonzero(np.diff(end) < 0) + 1
     for at, until in zip(falls, (*falls[1:], end.size), strict=True):
         if not differs[at:until].any() or until - at < LEAST_BRANCH:
             continue
