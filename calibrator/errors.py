@@ -27,6 +27,10 @@ class StudyMismatchError(CalibratorError):
     """The study folder holds trials that were made with another configuration."""
 
 
+class LogError(CalibratorError):
+    """The log of a run cannot be read, or does not tell what was asked; the text says what to pass."""
+
+
 class CorruptStudyError(CalibratorError):
     """A file of the study folder cannot be read back."""
 

@@ -5,6 +5,7 @@ All text enters rich as `Text`, never as markup, with control characters made vi
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import singledispatch
 
 from rich import box
@@ -40,18 +41,23 @@ STATUS_STYLES = {"PASS": "green", "NOTE": "cyan", "WARN": "yellow", "FAIL": "bol
 
 def render_terminal(view: StudyView, console: Console) -> None:
     """Print the report. Width and colour are the console's."""
+    render_cards(view.title, terminal_cards(view), console)
+
+
+def render_cards(title: str, cards: Sequence[Card], console: Console) -> None:
+    """Print cards below a title."""
     if console.color_system is not None:
-        _print_all(view, console)
+        _print_all(title, cards, console)
         return
     with console.capture() as captured:  # without colour: no padding at the ends of lines either
-        _print_all(view, console)
+        _print_all(title, cards, console)
     lines = [line.rstrip() for line in captured.get().splitlines()]
     console.out("\n".join(lines), highlight=False)
 
 
-def _print_all(view: StudyView, console: Console) -> None:
-    console.print(_text(view.title, "bold"))
-    for card in terminal_cards(view):
+def _print_all(title: str, cards: Sequence[Card], console: Console) -> None:
+    console.print(_text(title, "bold"))
+    for card in cards:
         _print_card(card, console)
 
 

@@ -109,9 +109,33 @@ def horizon_findings(extrapolation: float, floor: float | None, request: AdviceR
                 f"which a stable run had made {USEFUL_SHARE:.0%} of the best measured gain.",
             )
         )
-    if request.cost.origin == "assumed" and request.objective == "time":
+    if request.cost is not None and request.cost.origin == "assumed" and request.objective == "time":
         found.append(
             Finding(code="cost_assumed", sentence="Seconds per update are assumed, not measured here.")
+        )
+    return found
+
+
+def unmeasured_findings(request: AdviceRequest) -> list[Finding]:
+    """What somebody else's runs do not tell: G, epsilon and seconds."""
+    found = []
+    unknown = [name for name in ("group_size", "epsilon") if getattr(request, name) is None]
+    if unknown:
+        symbols = " and ".join({"group_size": "G", "epsilon": "epsilon"}[name] for name in unknown)
+        found.append(
+            Finding(
+                code="settings_not_recorded",
+                sentence=f"The runs do not tell {symbols}: keep what they were made with; the laws hold for nothing "
+                "else.",
+            )
+        )
+    if request.cost is None:
+        found.append(
+            Finding(
+                code="seconds_not_measured",
+                sentence="Seconds per update were never measured, so intervals are compared by progress per update, "
+                "which favours small S; the table of intervals shows what the others allow.",
+            )
         )
     return found
 

@@ -38,29 +38,30 @@ def frontier_row(
 
     eta never exceeds the largest rate that the sweep tested: above it the boundary rests on priors alone.
     """
-    sync_interval = interval_within(effective_interval, request.schedule, request.queued_cycles)
-    if sync_interval < 1:
+    sync_interval = _interval(effective_interval, request)
+    if sync_interval < 1 or _exceeds(effective_interval, sync_interval, request):
         return None
     horizon, warmup = request.horizon, request.warmup
     limit = rate_limit(
         posterior, effective_interval, rule=request.rule, horizon=horizon, risk=request.risk, warmup=warmup
     )
     eta = round_down(min(limit, largest_tested_rate))
-    seconds = request.cost.seconds_per_update(sync_interval)
+    seconds = None if request.cost is None else request.cost.seconds_per_update(sync_interval)
     return FrontierRow(
         sync_interval=sync_interval,
         max_learning_rate=rounded(limit),
         learning_rate=eta,
         eta_max=boundary_at(posterior, effective_interval),
         collapse_probability=collapse_by(posterior, effective_interval, eta, horizon, warmup),
-        seconds_per_update=rounded(seconds),
-        progress_per_second=rounded(eta / seconds),
+        seconds_per_update=None if seconds is None else rounded(seconds),
+        progress_per_second=None if seconds is None else rounded(eta / seconds),
         useful=floor is None or eta >= floor,
     )
 
 
 def best_row(rows: Sequence[FrontierRow], request: AdviceRequest) -> FrontierRow | None:
-    """The useful row with the most progress per second or per update; ties go to the smaller interval.
+    """The useful row with the most progress per second, or per update where seconds are unknown or not asked for.
+    Ties go to the smaller interval.
 
     The synchronous row (largest lag 0) is taken only when no other is useful. `None` when none is.
     """
@@ -70,10 +71,33 @@ def best_row(rows: Sequence[FrontierRow], request: AdviceRequest) -> FrontierRow
 
 
 def lag_of(row: FrontierRow, request: AdviceRequest) -> int:
-    """Largest lag in updates at this row under the schedule of the request."""
+    """Largest lag in updates at this row under the schedule of the request, or as the runs had it."""
+    realised = [effective for effective, S in request.realised.items() if row.sync_interval == S]
+    if realised:
+        return max(realised) - 1
     return max_lag(row.sync_interval, request.schedule, request.queued_cycles)
 
 
+def _interval(effective_interval: int, request: AdviceRequest) -> int:
+    """S of the intended run at this S_eff; 0 when its schedule has none."""
+    if request.realised:
+        return request.realised[effective_interval]
+    return interval_within(effective_interval, request.schedule, request.queued_cycles)
+
+
+def _exceeds(effective_interval: int, sync_interval: int, request: AdviceRequest) -> bool:
+    """Whether the lag goes beyond the bound of the request."""
+    if request.max_lag is None:
+        return False
+    lag = (
+        effective_interval - 1
+        if request.realised
+        else max_lag(sync_interval, request.schedule, request.queued_cycles)
+    )
+    return lag > request.max_lag
+
+
 def _merit(row: FrontierRow, request: AdviceRequest) -> tuple[float, int]:
-    by_time = request.objective == "time"
-    return (row.progress_per_second if by_time else row.learning_rate, -row.sync_interval)
+    by_time = request.objective == "time" and row.progress_per_second is not None
+    merit = row.progress_per_second if by_time else row.learning_rate
+    return merit or 0.0, -row.sync_interval

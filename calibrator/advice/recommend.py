@@ -3,9 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
-from calibrator.advice.findings import horizon_findings, interval_findings, listed, rate_findings
+from calibrator.advice.findings import (
+    horizon_findings,
+    interval_findings,
+    listed,
+    rate_findings,
+    unmeasured_findings,
+)
 from calibrator.advice.frontier import best_row, floor_learning_rate, frontier_row, lag_of
 from calibrator.advice.request import AdviceRequest
 from calibrator.advice.rules import crossover, lr_clock, stable_limit
@@ -62,7 +68,7 @@ def recommend(fitted: FittedStratum, request: AdviceRequest) -> Recommendation:
         horizon=request.horizon,
         risk=request.risk,
         rule=request.rule,
-        objective=request.objective,
+        objective="progress" if request.cost is None else request.objective,
         collapse_probability=chosen.collapse_probability,
         extrapolation=extrapolation,
         suggested=request.suggested,
@@ -74,6 +80,7 @@ def recommend(fitted: FittedStratum, request: AdviceRequest) -> Recommendation:
             *rate_findings(chosen, runs, effective, stable, request),
             *interval_findings(chosen, rows, request),
             *horizon_findings(extrapolation, floor, request),
+            *unmeasured_findings(request),
         ],
     )
 
@@ -108,7 +115,7 @@ def _within_tested(runs: Sequence[Run], request: AdviceRequest) -> list[int]:
 
 def _origins(request: AdviceRequest) -> dict[str, Origin]:
     """Where each number comes from. G and epsilon are the study's own settings, which no run has put to the test."""
-    measured = request.cost.origin == "measured"
+    cost = {} if request.cost is None else _cost_origins(request.cost.origin)
     return {
         "sync_interval": "derived",
         "learning_rate": "derived",
@@ -116,9 +123,15 @@ def _origins(request: AdviceRequest) -> dict[str, Origin]:
         "epsilon": "assumed",
         "collapse_probability": "derived",
         "extrapolation": "derived",
-        "seconds_per_update": request.cost.origin,
-        "progress_per_second": "derived" if measured else "assumed",
+        **cost,
         "floor_learning_rate": "derived" if request.gains else "assumed",
+    }
+
+
+def _cost_origins(origin: Literal["measured", "assumed"]) -> dict[str, Origin]:
+    return {
+        "seconds_per_update": origin,
+        "progress_per_second": "derived" if origin == "measured" else "assumed",
     }
 
 
@@ -129,6 +142,11 @@ def _nothing_fitted(summary: StratumFit) -> str:
 
 
 def _nothing_useful(rows: Mapping[int, FrontierRow], request: AdviceRequest, floor: float | None) -> str:
+    if not rows and request.max_lag is not None:
+        return (
+            f"no tested S_eff keeps the lag within {request.max_lag} updates under {request.schedule}: allow a larger "
+            "lag, or sweep a smaller sync interval"
+        )
     if not rows or floor is None:
         return (
             f"no tested S_eff admits an interval under {request.schedule} with {request.queued_cycles} "

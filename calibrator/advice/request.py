@@ -35,7 +35,12 @@ class AdviceRequest(BaseModel):
     objective: Objective = "time"
     """Most progress on the L clock per second (`time`) or per update (`progress`)."""
     sync_intervals: Annotated[tuple[int, ...], Field(min_length=1)]
-    """Swept S; under the lockstep schedule of the sweep S_eff = S."""
+    """Swept S_eff; under the lockstep schedule of the sweep S_eff = S."""
+    realised: dict[int, int] = {}
+    """S of runs that somebody else made, by the S_eff that they realised: they are recommended as they were run, with
+    the largest lag S_eff - 1. Empty: S follows from `schedule`."""
+    max_lag: Annotated[int, Field(ge=0)] | None = None
+    """Largest lag in updates that the intended run may have; None: no bound of its own."""
     group_size: int | None = None
     """G of the sweep, which the recommendation keeps."""
     epsilon: float | None = None
@@ -45,7 +50,8 @@ class AdviceRequest(BaseModel):
     """Schedule of the intended run."""
     queued_cycles: Annotated[int, Field(ge=0)] = 1
     """Cycles that wait between engine and learner; `overlap` only."""
-    cost: CostModel
+    cost: CostModel | None
+    """None where no seconds were ever measured: pairs are then compared by progress per update."""
     gains: tuple[ObservedGain, ...] = ()
     """Measured progress of stable runs, from which the floor follows; without any, no floor is known."""
     suggested: Suggested | None = None
@@ -66,6 +72,11 @@ def interval_within(effective_interval: int, schedule: ScheduleName, queued_cycl
     rollouts, then collapsed at rates at which lockstep was stable (docs/schedules.md).
     """
     return effective_interval // (1 if schedule == "lockstep" else 1 + 2 * queued_cycles)
+
+
+def interval_in(schedule: str, effective_interval: int, queued_cycles: int = 1) -> int:
+    """Smallest S of `schedule` with at least the mean lag of lockstep at S_eff: the row of a frontier to look at."""
+    return -(-effective_interval // (1 if schedule == "lockstep" else 1 + 2 * queued_cycles))
 
 
 def effective_interval_of(sync_interval: int, lag_bound: int) -> int:

@@ -19,6 +19,7 @@ from calibrator.laws.posterior import (
     CONSTANT,
     Floats,
     Posterior,
+    collapse_by_schedule,
     collapse_probability,
     log_eta_max,
     rounded,
@@ -98,8 +99,9 @@ def collapse_by(
     posterior: Posterior, effective_interval: int, eta: float, horizon: int, warmup: int
 ) -> Estimate:
     """P(collapse by T) at eta, 90 % interval; the estimate is the posterior mean, the chance for one run."""
-    total = cumulative_learning_rate(horizon, peak=eta, warmup=warmup)
-    chances = collapse_probability(posterior, effective_interval, eta, total)
+    ramp = min(horizon, warmup)
+    rates = [*(eta * (step + 1) / warmup for step in range(ramp)), eta]
+    chances = collapse_by_schedule(posterior, effective_interval, rates, [*([1] * ramp), horizon - ramp])
     spread = laws.interval(chances)
     mean = rounded(float(np.mean(chances)))
     return Estimate(estimate=mean, low=min(spread.low, mean), high=max(spread.high, mean))

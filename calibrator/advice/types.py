@@ -7,7 +7,6 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from calibrator.laws.types import Estimate, Finding
-from trainer.names import EstimatorName
 
 Rule = Literal["stable", "conservative", "budget-limited"]
 Objective = Literal["time", "progress"]
@@ -30,8 +29,9 @@ class FrontierRow(_Record):
     """Fitted boundary, where half of the runs are prone."""
     collapse_probability: Estimate
     """P(collapse by the horizon) at `learning_rate`."""
-    seconds_per_update: float
-    progress_per_second: float
+    seconds_per_update: float | None
+    """Null where no seconds were ever measured."""
+    progress_per_second: float | None
     """eta times updates per second, LR per second."""
     useful: bool
     """False when eta lies below the floor: the run would learn nothing useful in the horizon."""
@@ -100,7 +100,8 @@ class Recommendation(_Record):
     learning_rate: Annotated[float, Field(gt=0, allow_inf_nan=False)]
     group_size: Annotated[int, Field(ge=2)] | None
     epsilon: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None
-    estimator: EstimatorName
+    estimator: str
+    """One of the trainer's, unless the runs are somebody else's."""
     horizon: Annotated[int, Field(ge=1)]
     risk: float
     rule: Rule

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -29,6 +29,37 @@ Folder = Annotated[
     Path | None,
     typer.Option("--folder", help="Study folder, instead of output.folder.", show_default=False),
 ]
+Sources = Annotated[
+    list[Path],
+    typer.Argument(
+        metavar="RUNS.csv|STUDY|LOG...",
+        help="Tables of judged runs, a study folder, or logs of any framework; they may be mixed.",
+    ),
+]
+LogFields = Annotated[
+    Path | None,
+    typer.Option(
+        "--settings",
+        metavar="FILE.json",
+        help="Name of each log, with the fields of `calibrate judge` for it.",
+        show_default=False,
+    ),
+]
+MOST_UPDATES = 10**9
+Horizon = Annotated[
+    int | None,
+    typer.Option(
+        "--horizon",
+        min=1,
+        max=MOST_UPDATES,
+        help="T: updates of the run that you intend.",
+        show_default=False,
+    ),
+]
+Objective = Literal["time", "progress"]
+Rule = Literal["stable", "conservative", "budget-limited"]
+Risk = Annotated[float, typer.Option("--risk", help="Accepted probability of a collapse, below 0.5.")]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]
 
 
 @app.command()
@@ -90,6 +121,105 @@ def status(study: Annotated[Path, typer.Argument(metavar="STUDY", help="Study fo
     from calibrator.cli.status import print_status
 
     print_status(study)
+
+
+@app.command()
+@answers_errors
+def replay(
+    study: Annotated[Path, typer.Argument(metavar="STUDY", help="Study folder.")],
+    as_json: Json = False,
+) -> None:
+    """Ask on finished curves whether early stopping would have changed a verdict."""
+    from calibrator.cli.replay import print_replay
+
+    print_replay(study, as_json=as_json)
+
+
+@app.command()
+@answers_errors
+def fit(
+    sources: Sources,
+    settings: LogFields = None,
+    horizon: Horizon = None,
+    risk: Risk = 0.05,
+    rule: Annotated[
+        Rule,
+        typer.Option("--rule", help="stable, conservative or budget-limited: which limit of eta is shown."),
+    ] = "stable",
+    as_json: Json = False,
+) -> None:
+    """Fit the laws to finished runs: RUNS.csv, a study folder, or logs of any framework."""
+    from calibrator.cli.fit import Question, print_fit
+
+    question = Question(horizon=horizon, risk=risk, rule=rule)
+    raise typer.Exit(print_fit(sources, question, settings=settings, as_json=as_json))
+
+
+@app.command()
+@answers_errors
+def recommend(
+    sources: Sources,
+    settings: LogFields = None,
+    horizon: Horizon = None,
+    risk: Annotated[
+        float | None,
+        typer.Option(
+            "--risk", help="Accepted probability of a collapse [the study's, or 0.05].", show_default=False
+        ),
+    ] = None,
+    rule: Annotated[
+        Rule | None,
+        typer.Option(
+            "--rule",
+            help="stable, conservative or budget-limited [the study's, or stable].",
+            show_default=False,
+        ),
+    ] = None,
+    schedule: Annotated[
+        ScheduleName | None,
+        typer.Option(
+            "--schedule",
+            help="Schedule of the intended run: lockstep or overlap; S is converted.",
+            show_default=False,
+        ),
+    ] = None,
+    max_lag: Annotated[
+        int | None,
+        typer.Option(
+            "--max-lag",
+            min=0,
+            help="Largest lag in updates that the intended run may have.",
+            show_default=False,
+        ),
+    ] = None,
+    objective: Annotated[
+        Objective | None,
+        typer.Option(
+            "--objective",
+            help="Most progress by time or by updates (progress) [the study's].",
+            show_default=False,
+        ),
+    ] = None,
+    only: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--only",
+            metavar="KEY=VALUE",
+            help="Only runs with this setting (estimator=gmc, or a column of the table); may be repeated.",
+            show_default=False,
+        ),
+    ] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print only; a study's files stay.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Recommend from finished runs: a study for another question, or S and eta from tables and logs."""
+    from calibrator.cli.recommend import Wish, print_recommendation
+
+    wish = Wish(horizon, risk, rule, objective, schedule, max_lag)
+    code = print_recommendation(
+        sources, wish, settings=settings, only=only or [], dry_run=dry_run, as_json=as_json
+    )
+    raise typer.Exit(code)
 
 
 @app.command()
@@ -164,6 +294,86 @@ def train(
         engine=engine,
     )
     raise typer.Exit(train_from(source, out=out, changes=changes, seed=seed, keep_going=keep_going))
+
+
+@app.command()
+@answers_errors
+def judge(
+    log: Annotated[
+        Path, typer.Argument(metavar="LOG", help="Log of a run, or a folder of TensorBoard event files.")
+    ],
+    settings: Annotated[
+        Path | None,
+        typer.Option(
+            "--settings", help="JSON file with the options by name; options win.", show_default=False
+        ),
+    ] = None,
+    framework: Annotated[
+        str | None,
+        typer.Option("--framework", help="What wrote the log [guessed, and said].", show_default=False),
+    ] = None,
+    updates_per_row: Annotated[
+        int | None,
+        typer.Option("--updates-per-row", help="Optimizer updates of one logged row.", show_default=False),
+    ] = None,
+    sync_interval: Annotated[
+        int | None,
+        typer.Option("--sync-interval", help="S: updates between two refreshes.", show_default=False),
+    ] = None,
+    max_lag: Annotated[
+        int | None,
+        typer.Option("--max-lag", help="Largest lag in updates [the log's, else S - 1].", show_default=False),
+    ] = None,
+    reward_column: Annotated[
+        str | None, typer.Option("--reward-column", help="Column of the reward.", show_default=False)
+    ] = None,
+    learning_rate: Annotated[
+        float | None,
+        typer.Option(
+            "--learning-rate", help="Rate at every update, instead of the log's.", show_default=False
+        ),
+    ] = None,
+    reward_floor: Annotated[
+        float | None,
+        typer.Option("--reward-floor", help="Reward of a policy that always fails [0].", show_default=False),
+    ] = None,
+    horizon: Annotated[
+        int | None,
+        typer.Option("--horizon", help="Planned updates; a shorter log was interrupted.", show_default=False),
+    ] = None,
+    append: Annotated[
+        Path | None,
+        typer.Option("--append", metavar="RUNS.csv", help="Add the run to this table.", show_default=False),
+    ] = None,
+    run_name: Annotated[
+        str | None, typer.Option("--run", help="Name of the run [of its file].", show_default=False)
+    ] = None,
+    estimator: Annotated[
+        str | None,
+        typer.Option("--estimator", help="Estimator of the run [unknown].", show_default=False),
+    ] = None,
+    seed: Annotated[
+        int | None, typer.Option("--seed", help="Seed of the run [0].", show_default=False)
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON, as verdict.json.")] = False,
+) -> None:
+    """Judge the log of a run of any framework: whether and when it collapsed."""
+    from calibrator.cli.judge import judge_and_print
+
+    options = {
+        "framework": framework,
+        "updates_per_row": updates_per_row,
+        "sync_interval": sync_interval,
+        "max_lag": max_lag,
+        "reward_column": reward_column,
+        "learning_rate": learning_rate,
+        "reward_floor": reward_floor,
+        "horizon": horizon,
+        "run": run_name,
+        "estimator": estimator,
+        "seed": seed,
+    }
+    judge_and_print(log, settings=settings, options=options, append=append, as_json=as_json)
 
 
 def main() -> None:

@@ -47,9 +47,14 @@ def run_study(source: Source) -> ExitCode:
 
 
 def write_answer(
-    config: StudyConfig, folder: StudyFolder, results: Sequence[TrialResult], outcome: SweepResult
+    config: StudyConfig,
+    folder: StudyFolder,
+    results: Sequence[TrialResult],
+    outcome: SweepResult,
+    *,
+    quiet: bool = False,
 ) -> None:
-    """Files first, then the report on stdout: what is printed is also on disk."""
+    """Files first, then the report on stdout, unless `quiet`: what is printed is also on disk."""
     from reports.figures import figure_files
     from reports.html import render_html
     from reports.markdown import render_markdown
@@ -64,7 +69,8 @@ def write_answer(
         write_atomically(folder.root / name, svg)
     write_atomically(folder.root / "report.html", render_html(view))
     write_atomically(folder.root / "report.md", render_markdown(view))
-    render_terminal(view, AnswerConsole())
+    if not quiet:
+        render_terminal(view, AnswerConsole())
     if outcome.budget_bound:
         left = (
             "the answer above is partial"

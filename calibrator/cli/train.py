@@ -9,7 +9,7 @@ from typing import Any
 from pydantic import ValidationError
 from rich.console import Console
 
-from calibrator.advice.request import effective_interval_of, interval_within
+from calibrator.advice.request import effective_interval_of, interval_in, interval_within
 from calibrator.advice.types import FrontierRow, Recommendation
 from calibrator.cli.training import TrainingView
 from calibrator.errors import ExitCode, StudyConfigError
@@ -117,14 +117,15 @@ def warnings(advice: Recommendation, wanted: RunConfig, run: RunConfig, digests:
     """Where `run` leaves `wanted`, the run that the recommendation is for and valid for."""
     found = []
     effective = effective_interval_of(run.sync_interval, run.lag_bound)
-    row = _frontier_row(advice, effective, exactly=run.schedule == "lockstep")
+    interval = interval_in(advice.schedule, effective)
+    row = _frontier_row(advice, interval, exactly=run.schedule == advice.schedule == "lockstep")
     if row is None:
         known = [entry.sync_interval for entry in advice.frontier]
         found.append(f"S_eff = {effective} was not swept ({known}): nothing is known about it")
     elif run.learning_rate > row.learning_rate:
         found.append(
             f"eta = {run.learning_rate:.2g} is above the {row.learning_rate:.2g} recommended at "
-            f"S_eff = {row.sync_interval} (fitted eta_max {row.eta_max.estimate:.2g}, "
+            f"S = {row.sync_interval} under {advice.schedule} (fitted eta_max {row.eta_max.estimate:.2g}, "
             f"90 % interval {row.eta_max.low:.2g} to {row.eta_max.high:.2g})"
         )
     if run.engine != wanted.engine:
@@ -151,11 +152,11 @@ def warnings(advice: Recommendation, wanted: RunConfig, run: RunConfig, digests:
     return found
 
 
-def _frontier_row(advice: Recommendation, effective: int, *, exactly: bool) -> FrontierRow | None:
-    """The swept S_eff, or the next larger one, which is stale enough to speak for it."""
-    rows = [row for row in advice.frontier if row.sync_interval >= effective]
+def _frontier_row(advice: Recommendation, interval: int, *, exactly: bool) -> FrontierRow | None:
+    """The swept interval, or the next larger one, which is stale enough to speak for it."""
+    rows = [row for row in advice.frontier if row.sync_interval >= interval]
     row = min(rows, key=lambda row: row.sync_interval, default=None)
-    return None if row is not None and exactly and row.sync_interval != effective else row
+    return None if row is not None and exactly and row.sync_interval != interval else row
 
 
 def _train(run: RunConfig, folder: Path, *, keep_going: bool, console: Console) -> ExitCode:

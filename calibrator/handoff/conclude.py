@@ -23,6 +23,7 @@ from calibrator.study.results import TrialResult
 from calibrator.study.store import StudyFolder, read_record, resolve, write_json
 from calibrator.study.timings import cycles
 from calibrator.verdicts.types import Verdict
+from trainer.names import ScheduleName
 
 SETTLED = ("rate_below_tested", "extrapolates")
 """Findings that full-length stable runs at the recommended numbers settle."""
@@ -49,8 +50,14 @@ def conclude(
     study: StudyFolder,
     results: Sequence[TrialResult],
     confirmation: Confirmation | None = None,
+    *,
+    schedule: ScheduleName = "lockstep",
+    max_lag: int | None = None,
 ) -> Conclusion:
-    """Fit the laws to `results` and recommend by the rule of [advice]. Writes cost.json when there is none yet."""
+    """Fit the laws to `results` and recommend by the rule of [advice]. Writes cost.json when there is none yet.
+
+    `schedule` and the largest lag that is allowed, in updates, are those of the intended run.
+    """
     fitted = fit_runs([result.run() for result in results])
     fit = FitResult(strata=[stratum.summary for stratum in fitted])
     decisive = next((s for s in fitted if s.summary.estimator == config.trainer.estimator), None)
@@ -58,7 +65,9 @@ def conclude(
         return Conclusion(fitted, fit, None, f"no finished run of estimator {config.trainer.estimator!r} yet")
     own = [result for result in results if result.config.trainer.estimator == config.trainer.estimator]
     try:
-        advice = recommend(decisive, _request(config, study, own))
+        request = _request(config, study, own)
+        request = request.model_copy(update={"schedule": schedule, "max_lag": max_lag})
+        advice = recommend(decisive, request)
     except NothingToSayError as error:
         return Conclusion(fitted, fit, None, _untrained(own) or str(error))
     advice = advice.model_copy(update={"valid_for": _valid_for(config, decisive)})

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tomllib
 from pathlib import Path
+from typing import Any
 
 import tomli_w
 from pydantic import ValidationError
@@ -46,9 +47,15 @@ def recommended_run(config: StudyConfig, advice: Recommendation) -> RunConfig:
         evaluate=True,
     )
     numbers = {"group_size": advice.group_size, "epsilon": advice.epsilon}
-    return run.model_copy(
-        update={"trainer": run.trainer.model_copy(update={k: v for k, v in numbers.items() if v})}
-    )
+    update: dict[str, Any] = {
+        "trainer": run.trainer.model_copy(update={k: v for k, v in numbers.items() if v})
+    }
+    if advice.schedule == "overlap":
+        update |= {
+            "schedule": "overlap",
+            "overlap": run.overlap.model_copy(update={"max_lag": advice.max_lag}),
+        }
+    return run.model_copy(update=update)
 
 
 def read_recommendation(study: StudyFolder) -> Recommendation:

@@ -6,8 +6,11 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from calibrator.laws.observations import is_event, is_used
-from calibrator.laws.types import Run
+from scipy.special import betaincinv
+
+from calibrator.laws.observations import is_event, is_used, onset_interval
+from calibrator.laws.posterior import rounded
+from calibrator.laws.types import LEVEL, Estimate, Run, SeenPair
 from calibrator.verdicts.types import Verdict
 
 MIN_EVENTS = 3
@@ -56,6 +59,43 @@ def evidence(runs: Sequence[Run]) -> Evidence:
         degraded=tuple(run for run in used if run.verdict is Verdict.DEGRADED),
         excluded=tuple(run for run in runs if not is_used(run)),
     )
+
+
+def realised_intervals(runs: Sequence[Run]) -> dict[int, int]:
+    """For each S, ascending, the largest S_eff that runs with it realised."""
+    realised: dict[int, int] = {}
+    for run in sorted(runs, key=lambda run: run.sync_interval):
+        realised[run.sync_interval] = max(realised.get(run.sync_interval, 1), run.effective_interval)
+    return realised
+
+
+def seen_pairs(seen: Evidence) -> list[SeenPair]:
+    """Each tested (S, eta), most exposed first, with the chance of a collapse by the L up to which it was seen."""
+    pairs: dict[tuple[int, float], list[Run]] = {}
+    for run in sorted(seen.used, key=exposure, reverse=True):
+        pairs.setdefault((run.sync_interval, run.learning_rate), []).append(run)
+    return [_pair(runs) for runs in pairs.values()]
+
+
+def _pair(runs: Sequence[Run]) -> SeenPair:
+    collapsed = sum(is_event(run) for run in runs)
+    survived = [run.cumulative_lr for run in runs if not is_event(run)]
+    return SeenPair(
+        sync_interval=runs[0].sync_interval,
+        learning_rate=runs[0].learning_rate,
+        runs=len(runs),
+        collapsed=collapsed,
+        cumulative_lr=min(survived) if survived else max(onset_interval(run)[1] for run in runs),
+        collapse_probability=share(collapsed, len(runs)),
+    )
+
+
+def share(count: int, of: int) -> Estimate:
+    """A binomial share with its exact 90 % interval (Clopper and Pearson); one-sided where all or none count."""
+    tail = (1 - LEVEL) / (1 if count in (0, of) else 2)
+    low = 0.0 if count == 0 else float(betaincinv(count, of - count + 1, tail))
+    high = 1.0 if count == of else float(betaincinv(count + 1, of - count, 1 - tail))
+    return Estimate(estimate=rounded(count / of), low=rounded(low), high=rounded(high))
 
 
 def exposure(run: Run) -> tuple[float, float]:

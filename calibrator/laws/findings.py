@@ -8,11 +8,12 @@ import numpy as np
 
 from calibrator.laws.boundaries import NAMES
 from calibrator.laws.evidence import FEW_EVENTS, LONGER, Evidence, exposure, next_run
+from calibrator.laws.hypotheses import spell
 from calibrator.laws.identify import settled
 from calibrator.laws.posterior import interval, log_eta_max
 from calibrator.laws.sampling import LEAST
 from calibrator.laws.solve import Solution
-from calibrator.laws.types import BoundaryFit, BudgetFit, Estimate, EtaMax, Finding, Identifiable, StratumFit
+from calibrator.laws.types import BoundaryFit, BudgetFit, EtaMax, Finding, Identifiable, StratumFit
 
 BLURRED = 0.8
 """sigma_C, in log eta, from which the boundary is called blurred; its prior exceeds that once in twenty."""
@@ -41,8 +42,8 @@ def about_runs(seen: Evidence) -> list[Finding]:
 
 
 def about_budget(seen: Evidence, budget: BudgetFit, known: Identifiable) -> list[Finding]:
-    """Law (ii): its two exponents, onsets too coarse, few events, survivors that were not tested."""
-    said = [*_beta(seen, budget), *_gamma(seen, budget)]
+    """Law (ii): onsets too coarse, few events, survivors that were not tested."""
+    said: list[Finding] = []
     if not known.B:
         said.append(_budget_open(seen, budget))
     if len(seen.events) < FEW_EVENTS:
@@ -65,7 +66,7 @@ def about_budget(seen: Evidence, budget: BudgetFit, known: Identifiable) -> list
 
 
 def about_boundary(seen: Evidence, fit: StratumFit) -> list[Finding]:
-    """Law (i): which boundary, alpha = 1, and what one rate or one interval leaves open."""
+    """Law (i): which boundary, and what one rate or one interval leaves open."""
     if fit.boundary is None or fit.budget is None:
         return []
     if len(seen.intervals) == 1:
@@ -73,9 +74,6 @@ def about_boundary(seen: Evidence, fit: StratumFit) -> list[Finding]:
     if len(seen.rates) == 1:
         return [_one_learning_rate(seen, fit.budget)]
     said = [*_which_boundary(seen, fit.boundary), *_blurred(fit.boundary)]
-    alpha = fit.boundary.models["power"].alpha
-    if alpha is not None and not _contains(alpha, 1.0):
-        said.append(_alpha_not_one(fit.boundary, alpha))
     if not (fit.identifiable.alpha and (fit.identifiable.C or fit.boundary.chosen == "constant")):
         said.append(_slope_open(seen, fit, fit.boundary, fit.budget))
     return said
@@ -92,7 +90,7 @@ def near_ceiling(budget: BudgetFit, count: int) -> list[Finding]:
     other = budget.B_without_ceiling_deaths
     if other is None:
         return [_finding("ceiling_deaths", start + "too few others are left to give B without them.")]
-    text = f"{start}without their onsets B is {_range(other)} instead of {_range(budget.B)}."
+    text = f"{start}without their onsets B is {spell(other)} instead of {spell(budget.B)}."
     return [_finding("ceiling_deaths", text)]
 
 
@@ -126,47 +124,11 @@ def imprecise(headline: Solution) -> list[Finding]:
     ]
 
 
-def _beta(seen: Evidence, budget: BudgetFit) -> list[Finding]:
-    if len({run.learning_rate for run in seen.events}) < 2:
-        text = (
-            "All collapsed runs had one learning rate, so beta = 1 (onset at L = B at any rate) is assumed."
-        )
-        return [_finding("beta_not_tested", text)]
-    if _contains(budget.beta, 1.0):
-        return []
-    eta = _geometric_mean([run.learning_rate for run in seen.events])
-    return [
-        _finding(
-            "beta_not_one",
-            f"beta = 1 is rejected: {_range(budget.beta)}. B holds near eta = {eta:.2g}, the middle of the "
-            f"collapsed runs; at other rates the collapse time follows eta^-beta.",
-        )
-    ]
-
-
-def _gamma(seen: Evidence, budget: BudgetFit) -> list[Finding]:
-    if len({run.effective_interval for run in seen.events}) < 2:
-        return [
-            _finding(
-                "gamma_not_tested", "All collapsed runs had one S, so gamma = 0 (B whatever S) is assumed."
-            )
-        ]
-    if _contains(budget.gamma, 0.0):
-        return []
-    S = _geometric_mean([run.effective_interval for run in seen.events])
-    return [
-        _finding(
-            "gamma_not_zero",
-            f"gamma = 0 is rejected: {_range(budget.gamma)}. B depends on S and holds near S = {S:.2g}.",
-        )
-    ]
-
-
 def _budget_open(seen: Evidence, budget: BudgetFit) -> Finding:
     first = min(seen.events, key=exposure)
     return _finding(
         "budget_not_identified",
-        f"The onsets are too coarse to narrow B ({_range(budget.B)}): they are known to within one "
+        f"The onsets are too coarse to narrow B ({spell(budget.B)}): they are known to within one "
         f"synchronization, and S eta is not small against B. "
         f"{next_run(1, first.learning_rate, settled(budget))}",
     )
@@ -190,16 +152,6 @@ def _which_boundary(seen: Evidence, boundary: BoundaryFit) -> list[Finding]:
     return [*said, _finding("boundary_decided", f"Posterior weights of the boundaries: {listed}.")]
 
 
-def _alpha_not_one(boundary: BoundaryFit, alpha: Estimate) -> Finding:
-    text = f"alpha = 1 is rejected for the power law: {_range(alpha)}."
-    if boundary.chosen == "ceiling":
-        text += (
-            f" The ceiling has more weight ({boundary.models['ceiling'].weight:.2f}): beyond eta_0 it falls "
-            f"as 1/S, and the power law's smaller alpha averages over the bend."
-        )
-    return _finding("alpha_not_one", text)
-
-
 def _blurred(boundary: BoundaryFit) -> list[Finding]:
     sigma = boundary.models[boundary.chosen].sigma
     if sigma.estimate < BLURRED:
@@ -218,7 +170,7 @@ def _slope_open(seen: Evidence, fit: StratumFit, boundary: BoundaryFit, budget: 
     S = LONGER * max(run.sync_interval for run in seen.used)
     open_ = [name for name in ("C", "alpha") if not getattr(fit.identifiable, name)]
     values = {"C": boundary.models[boundary.chosen].C, "alpha": boundary.models["power"].alpha}
-    listed = " and ".join(f"{name} ({_range(e)})" for name in open_ if (e := values[name]) is not None)
+    listed = " and ".join(f"{name} ({spell(e)})" for name in open_ if (e := values[name]) is not None)
     return _finding(
         "slope_not_identified",
         f"The runs hardly narrow {listed}: larger S rests on the priors. "
@@ -231,7 +183,7 @@ def _one_sync_interval(seen: Evidence, fit: StratumFit, budget: BudgetFit) -> Fi
     row: EtaMax = fit.eta_max[-1]
     return _finding(
         "one_sync_interval",
-        f"All runs have S_eff = {seen.used[0].effective_interval}: eta_max = {_range(row.eta_max)} holds "
+        f"All runs have S_eff = {seen.used[0].effective_interval}: eta_max = {spell(row.eta_max)} holds "
         f"there, and how it depends on S is unknown. "
         f"{next_run(LONGER * S, row.eta_max.estimate, settled(budget))}",
     )
@@ -256,8 +208,8 @@ def _change(seen: Evidence, before: Solution, after: Solution) -> str:
     ]
     B = [interval(np.exp(d.log_B), weights=w) for d, w in ((old, old_weight), (new, new_weight))]
     return (
-        f"eta_max at S_eff = {S} goes from {_range(height[0])} to {_range(height[1])}, "
-        f"B from {_range(B[0])} to {_range(B[1])}"
+        f"eta_max at S_eff = {S} goes from {spell(height[0])} to {spell(height[1])}, "
+        f"B from {spell(B[0])} to {spell(B[1])}"
     )
 
 
@@ -267,15 +219,3 @@ def _shares(solution: Solution) -> str:
 
 def _finding(code: str, sentence: str) -> Finding:
     return Finding(code=code, sentence=sentence)
-
-
-def _range(e: Estimate) -> str:
-    return f"{e.estimate:.2g} ({e.low:.2g} to {e.high:.2g})"
-
-
-def _contains(e: Estimate, value: float) -> bool:
-    return e.low <= value <= e.high
-
-
-def _geometric_mean(values: list[float] | list[int]) -> float:
-    return math.exp(sum(math.log(value) for value in values) / len(values))

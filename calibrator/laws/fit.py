@@ -8,10 +8,11 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike
 
-from calibrator.laws import findings
+from calibrator.laws import findings, hypotheses
 from calibrator.laws.boundaries import CEILING, CONSTANT, NAMES, POWER
-from calibrator.laws.evidence import MIN_EVENTS, Evidence, evidence
+from calibrator.laws.evidence import MIN_EVENTS, Evidence, evidence, realised_intervals, seen_pairs
 from calibrator.laws.identify import identifiable, refusal
+from calibrator.laws.maximum import maximum_likelihood
 from calibrator.laws.naive import logistic_boundary, naive_model
 from calibrator.laws.observations import Observations, observe, untimed
 from calibrator.laws.posterior import Floats, Posterior, interval, log_eta_max, prone_probability, rounded
@@ -24,6 +25,7 @@ from calibrator.laws.types import (
     Estimate,
     EtaMax,
     Finding,
+    MaximumLikelihood,
     Run,
     StratumFit,
 )
@@ -99,7 +101,8 @@ def _fit_stratum(runs: tuple[Run, ...]) -> FittedStratum:
     if len(seen.events) < MIN_EVENTS:
         said = [*summary.findings, *refusal(seen, None)]
         naive = naive_model(logistic_boundary(runs))
-        return FittedStratum(_updated(summary, findings=said, naive=naive), None, runs)
+        summary = _updated(summary, findings=said, naive=naive, tested=seen_pairs(seen))
+        return FittedStratum(summary, None, runs)
     return _solved(summary, runs, seen)
 
 
@@ -115,15 +118,21 @@ def _solved(summary: StratumFit, runs: tuple[Run, ...], seen: Evidence) -> Fitte
     summary = _updated(summary, budget=budget, naive=naive_model(naive), identifiable=known)
     if refused:
         known = known.model_copy(update={"C": False, "alpha": False})
-        return FittedStratum(_updated(summary, identifiable=known, findings=said), None, runs)
-    summary = _updated(summary, boundary=_boundary(headline), eta_max=_rows(seen, headline))
-    said += findings.about_boundary(seen, summary)
+        outcomes = hypotheses.tests(seen, summary)
+        said += hypotheses.findings(outcomes)
+        update = {"identifiable": known, "tests": outcomes, "findings": said, "tested": seen_pairs(seen)}
+        return FittedStratum(_updated(summary, **update), None, runs)
+    boundary = _boundary(observations, at, headline)
+    summary = _updated(summary, boundary=boundary, eta_max=_rows(seen, headline))
+    outcomes = hypotheses.tests(seen, summary)
+    said += [*hypotheses.findings(outcomes), *findings.about_boundary(seen, summary)]
     if len(seen.intervals) > 1:  # with a single interval, ceiling and staleness look the same
         budget, near = _near_ceiling(observations, at, headline, budget)
-        summary = _updated(summary, budget=budget)
         said += findings.near_ceiling(budget, near)
     said += [*_sensitivities(runs, seen, observations, at, headline), *findings.imprecise(headline)]
-    return FittedStratum(_updated(summary, findings=said), resample(headline), runs)
+    return FittedStratum(
+        _updated(summary, budget=budget, tests=outcomes, findings=said), resample(headline), runs
+    )
 
 
 def _updated(summary: StratumFit, **values: object) -> StratumFit:
@@ -179,12 +188,15 @@ def _sensitivities(
     return said
 
 
-def _boundary(solution: Solution) -> BoundaryFit:
-    models = {NAMES[b]: _model(solution, b) for b in (POWER, CEILING, CONSTANT)}
+def _boundary(observations: Observations, at: Scales, solution: Solution) -> BoundaryFit:
+    models = {
+        NAMES[b]: _model(solution, b, maximum_likelihood(observations, at, b, start=solution.modes[b][0]))
+        for b in (POWER, CEILING, CONSTANT)
+    }
     return BoundaryFit(chosen=NAMES[solution.chosen], models=models)
 
 
-def _model(solution: Solution, boundary: int) -> BoundaryModel:
+def _model(solution: Solution, boundary: int, best: MaximumLikelihood) -> BoundaryModel:
     draws, weight = solution.draws[boundary], solution.weights[boundary]
     return BoundaryModel(
         weight=rounded(solution.share[boundary]),
@@ -193,14 +205,13 @@ def _model(solution: Solution, boundary: int) -> BoundaryModel:
         C=None if boundary == CONSTANT else _exp(draws.log_C, weight),
         alpha=interval(draws.alpha, weights=weight) if boundary == POWER else None,
         eta_0=None if boundary == POWER else _exp(draws.log_eta_0, weight),
+        maximum_likelihood=best,
     )
 
 
 def _rows(seen: Evidence, solution: Solution) -> list[EtaMax]:
     """eta_max at each swept interval, at the largest S_eff that runs with that interval realised."""
-    realised: dict[int, int] = {}
-    for run in seen.used:
-        realised[run.sync_interval] = max(realised.get(run.sync_interval, 1), run.effective_interval)
+    realised = realised_intervals(seen.used)
     draws, weight = solution.pooled
     return [
         EtaMax(sync_interval=S, eta_max=_exp(log_eta_max(draws, realised[S]), weight))

@@ -22,6 +22,7 @@ __all__ = [
     "CONSTANT",
     "POWER",
     "Posterior",
+    "collapse_by_schedule",
     "collapse_probability",
     "interval",
     "log_eta_max",
@@ -81,6 +82,21 @@ def collapse_probability(
         log_L = np.log(np.asarray(cumulative_lr, dtype=np.float64))[..., None]
     fraction = ndtr((log_L - posterior.log_B) / posterior.sigma_B)
     return np.asarray(prone_probability(posterior, S_eff, eta) * fraction, dtype=np.float64)
+
+
+def collapse_by_schedule(
+    posterior: Posterior, S_eff: float, rates: ArrayLike, updates: ArrayLike = 1
+) -> Floats:
+    """P(collapse by the end of a schedule) [D]: it applies `rates` [K], each for `updates` [K] updates.
+
+    The largest rate decides whether the run is prone, the sum of all applied rates how far it gets. Without `updates`
+    there is one rate for each update.
+    """
+    applied, times = np.broadcast_arrays(np.asarray(rates, dtype=np.float64), np.asarray(updates))
+    worked = applied[times > 0]
+    if not worked.size:
+        return np.zeros(posterior.log_B.size)
+    return collapse_probability(posterior, S_eff, float(worked.max()), float(np.sum(applied * times)))
 
 
 def interval(values: ArrayLike, level: float = LEVEL, weights: Floats | None = None) -> Estimate:

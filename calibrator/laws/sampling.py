@@ -104,7 +104,7 @@ def maximise(log_density: LogDensity, start: Floats) -> Floats:
     """Local maximum of the density by BFGS, with central differences evaluated in one call."""
 
     def objective(z: Floats) -> tuple[float, Floats]:
-        value, gradient = _with_gradient(log_density, z)
+        value, gradient = with_gradient(log_density, z)
         return -value, -gradient
 
     found = minimize(objective, start, jac=True, method="BFGS", options={"maxiter": 100, "gtol": 1e-4})
@@ -134,7 +134,8 @@ def _with_prior(log_likelihood: LogDensity) -> LogDensity:
     return log_density
 
 
-def _with_gradient(log_density: LogDensity, z: Floats) -> tuple[float, Floats]:
+def with_gradient(log_density: LogDensity, z: Floats) -> tuple[float, Floats]:
+    """Value and gradient [p] at one point [p], by central differences in a single call."""
     steps = STEP * np.eye(z.size)
     values = log_density(np.vstack([z, z + steps, z - steps]))
     up, down = np.split(values[1:], 2)
@@ -143,10 +144,10 @@ def _with_gradient(log_density: LogDensity, z: Floats) -> tuple[float, Floats]:
 
 def _polish(log_density: LogDensity, z: Floats, scale: Floats) -> Floats:
     """A few Newton steps with a curvature found elsewhere; a step that does not climb ends them."""
-    value, gradient = _with_gradient(log_density, z)
+    value, gradient = with_gradient(log_density, z)
     for _ in range(POLISH):
         trial = z + scale @ gradient
-        new_value, new_gradient = _with_gradient(log_density, trial)
+        new_value, new_gradient = with_gradient(log_density, trial)
         if new_value <= value:
             break
         z, value, gradient = trial, new_value, new_gradient

@@ -8,6 +8,7 @@ times updates, which is right only for a constant rate). Any further column sepa
 from __future__ import annotations
 
 import csv
+import io
 import math
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -27,18 +28,25 @@ OPTIONAL = (
     "cumulative_lr_onset_high",
 )
 
+MOST_RATE, MOST_COUNT = 1e3, 10**9
+"""Larger learning rates and counts are typing errors."""
+TOLERANCE = 1e-6
+"""Relative rounding that an L written with few digits may carry."""
+
 
 def read_runs(path: Path) -> list[Run]:
     """Runs of a table, in its order.
 
     Raises:
         StudyConfigError: the file cannot be read, a column is missing, or a cell is wrong; the text names
-            the file, the row (the header is row 1) and the column.
+            the file, the line (the header is line 1) and the column.
     """
     try:
         text = path.read_text(encoding="utf-8-sig")
-    except (OSError, UnicodeDecodeError) as error:
-        raise StudyConfigError(f"{path}: cannot be read: {error}") from error
+    except OSError as error:
+        raise StudyConfigError(f"{path} cannot be read: {error.strerror}.") from error
+    except UnicodeDecodeError as error:
+        raise StudyConfigError(f"{path} is not text in UTF-8 (byte {error.start}).") from error
     rows = list(_rows(path, text))
     if not rows:
         raise StudyConfigError(f"{path}: holds no runs; give one row for each run.")
@@ -48,8 +56,22 @@ def read_runs(path: Path) -> list[Run]:
 
 
 def _rows(path: Path, text: str) -> Iterator[tuple[int, dict[str, str]]]:
-    reader = csv.reader(text.splitlines(), skipinitialspace=True)
-    header = [name.strip() for name in next(reader, [])]
+    reader = csv.reader(io.StringIO(text, newline=""), skipinitialspace=True)
+    try:
+        header = _checked(path, [name.strip() for name in next(reader, [])])
+        for cells in reader:
+            if not any(cell.strip() for cell in cells):
+                continue
+            if len(cells) != len(header):
+                raise StudyConfigError(
+                    f"{path}, line {reader.line_num}: {len(cells)} cells where the header has {len(header)}."
+                )
+            yield reader.line_num, dict(zip(header, (cell.strip() for cell in cells), strict=True))
+    except csv.Error as error:
+        raise StudyConfigError(f"{path}, line {reader.line_num} is not CSV: {error}.") from error
+
+
+def _checked(path: Path, header: list[str]) -> list[str]:
     missing = [name for name in REQUIRED if name not in header]
     if missing:
         raise StudyConfigError(
@@ -57,14 +79,9 @@ def _rows(path: Path, text: str) -> Iterator[tuple[int, dict[str, str]]]:
         )
     if len(set(header)) < len(header):
         raise StudyConfigError(f"{path}: two columns have the same name in the header.")
-    for cells in reader:
-        if not any(cell.strip() for cell in cells):
-            continue
-        if len(cells) != len(header):
-            raise StudyConfigError(
-                f"{path}, row {reader.line_num}: {len(cells)} cells where the header has {len(header)}."
-            )
-        yield reader.line_num, dict(zip(header, (cell.strip() for cell in cells), strict=True))
+    if "" in header:
+        raise StudyConfigError(f"{path}: column {header.index('') + 1} has no name in the header.")
+    return header
 
 
 def _refuse_repeats(path: Path, runs: list[Run]) -> None:
@@ -76,6 +93,11 @@ def _refuse_repeats(path: Path, runs: list[Run]) -> None:
         seen.add(key)
 
 
+def _on_clock(given: float | None, onset: float | None, rate: float, total: float) -> float | None:
+    """L at an onset: as given, else eta times the onset, but never beyond the L of the whole run."""
+    return min(rate * onset, total) if given is None and onset is not None else given
+
+
 class _Row:
     """One row's cells, and errors that name it."""
 
@@ -85,11 +107,14 @@ class _Row:
     def run(self) -> Run:
         verdict = self._verdict()
         sync_interval = self._whole("sync_interval", least=1)
-        rate = self._number_in("learning_rate")
+        rate = self._number_in("learning_rate", most=MOST_RATE)
         updates = self._whole("updates")
+        given = self._optional("cumulative_lr")
+        total = rate * updates if given is None else given
         low, high = self._pair("onset_low", "onset_high", verdict)
         L_low, L_high = self._pair("cumulative_lr_onset_low", "cumulative_lr_onset_high", verdict)
-        total = self._optional("cumulative_lr")
+        self._within("onset_low", low, updates, "updates")
+        self._within("cumulative_lr_onset_low", L_low, total, "cumulative_lr")
         return Run(
             run=self._text("run"),
             estimator=self._text("estimator"),
@@ -100,15 +125,15 @@ class _Row:
             seed=self._whole("seed", default=0),
             updates=updates,
             verdict=verdict,
-            cumulative_lr=rate * updates if total is None else total,
+            cumulative_lr=total,
             onset_low=low,
             onset_high=high,
-            cumulative_lr_onset_low=rate * low if L_low is None and low is not None else L_low,
-            cumulative_lr_onset_high=rate * high if L_high is None and high is not None else L_high,
+            cumulative_lr_onset_low=_on_clock(L_low, low, rate, total),
+            cumulative_lr_onset_high=_on_clock(L_high, high, rate, total),
         )
 
     def _error(self, column: str, what: str) -> StudyConfigError:
-        return StudyConfigError(f"{self._path}, row {self._number}, column {column!r}: {what}")
+        return StudyConfigError(f"{self._path}, line {self._number}, column {column!r}: {what}")
 
     def _text(self, column: str) -> str:
         if not self._cells[column]:
@@ -124,7 +149,12 @@ class _Row:
     def _optional(self, column: str) -> float | None:
         return self._number_in(column) if self._cells.get(column) else None
 
-    def _number_in(self, column: str) -> float:
+    def _within(self, column: str, value: float | None, end: float, what: str) -> None:
+        """An onset after the end of the run was not observed in it."""
+        if value is not None and value > end * (1 + TOLERANCE):
+            raise self._error(column, f"{value:g} lies after the end of the run, {what} = {end:g}.")
+
+    def _number_in(self, column: str, *, most: float = math.inf) -> float:
         text = self._text(column)
         try:
             value = float(text)
@@ -132,12 +162,14 @@ class _Row:
             raise self._error(column, f"{text!r} is not a number.") from None
         if not math.isfinite(value) or value < 0:
             raise self._error(column, f"{text!r} must be finite and not negative.")
+        if value > most:
+            raise self._error(column, f"{text!r} must be at most {most:g}.")
         return value
 
     def _whole(self, column: str, *, least: int = 0, default: int | None = None) -> int:
         if default is not None and not self._cells.get(column):
             return default
-        value = self._number_in(column)
+        value = self._number_in(column, most=MOST_COUNT)
         if value != int(value) or value < least:
             raise self._error(column, f"{self._cells[column]!r} must be a whole number of at least {least}.")
         return int(value)

@@ -55,6 +55,21 @@ class Estimate(_Record):
     level: float = LEVEL
 
 
+class MaximumLikelihood(_Record):
+    """Point estimates without any prior. Parameters that a boundary does not have are null."""
+
+    log_likelihood: float
+    C: float | None = None
+    alpha: float | None = None
+    eta_0: float | None = None
+    sigma: float
+    B: float
+    budget_sigma: float
+    open: list[str] = []
+    """Parameters that the runs leave open: the likelihood still rises where the search ends, and their values here
+    mean nothing. Most often `sigma`, when no two runs contradict each other."""
+
+
 class BoundaryModel(_Record):
     """One of the three boundaries, fitted. Parameters that a boundary does not have are null."""
 
@@ -66,6 +81,7 @@ class BoundaryModel(_Record):
     C: Estimate | None = None
     alpha: Estimate | None = None
     eta_0: Estimate | None = None
+    maximum_likelihood: MaximumLikelihood | None = None
 
 
 class BoundaryFit(_Record):
@@ -96,6 +112,54 @@ class Finding(_Record):
     sentence: str
 
 
+class LawTest(_Record):
+    """One published exponent against the runs."""
+
+    law: str
+    """`alpha = 1`, `beta = 1` or `gamma = 0`."""
+    outcome: Literal["kept", "rejected", "untested"]
+    """`rejected`: outside the 90 % interval; `untested`: the runs cannot tell, and the law is assumed."""
+    sentence: str
+
+
+class SeenPair(_Record):
+    """What a tested pair (S, eta) shows by itself, without any law: all that can be said where there is no boundary."""
+
+    sync_interval: int
+    learning_rate: float
+    runs: int
+    collapsed: int
+    cumulative_lr: float
+    """L up to which all of them were watched."""
+    collapse_probability: Estimate
+    """Chance of a collapse by that L."""
+
+
+class Limit(_Record):
+    """Largest eta that a rule allows at one interval."""
+
+    sync_interval: int
+    learning_rate: float
+    collapse_probability: Estimate | None = None
+    """P(collapse by the horizon) there; null without a horizon."""
+
+
+class PairOutlook(_Record):
+    sync_interval: int
+    learning_rate: float
+    collapse_probability: Estimate
+
+
+class Outlook(_Record):
+    """What the fit says about a run that is intended: limits of eta, and P(collapse by T) at the tested pairs."""
+
+    horizon: int | None
+    risk: float
+    rule: str
+    limits: list[Limit]
+    collapse_probability: list[PairOutlook] = []
+
+
 class EtaMax(_Record):
     """Boundary at one interval, averaged over the three models."""
 
@@ -115,6 +179,11 @@ class StratumFit(_Record):
     budget: BudgetFit | None = None
     eta_max: list[EtaMax] = []
     """One row for each swept sync interval; empty when there is no boundary."""
+    tests: list[LawTest] = []
+    tested: list[SeenPair] = []
+    """Tested pairs by themselves; only where there is no boundary."""
+    outlook: Outlook | None = None
+    """Filled by `calibrate fit`."""
     identifiable: Identifiable
     longest_cumulative_lr: float
     """Longest observed L of any run that entered the fit: beyond it every statement is an extrapolation."""

@@ -169,7 +169,7 @@ class Sweep:
 
         The fit rests on all runs but those that confirm it: they come after it.
         """
-        question = digest([self.config.advice.model_dump(mode="json"), self.config.sweep.sharp_enough])[:8]
+        question = question_of(self.config)
         self._recall_other_confirmations(question)
         conclusion = conclude(self.config, self.study, self.results)
         fitted = list(self.results)
@@ -177,8 +177,7 @@ class Sweep:
             advice = conclusion.recommendation
             if advice is None or self.budget_bound or self.config.sweep.confirmations == 0:
                 break
-            numbers = f"S{advice.sync_interval}-eta{advice.learning_rate:g}-T{advice.horizon}"
-            name = f"{CONFIRM}-{question}-{attempt}-{numbers}"
+            name = confirmation_stage(question, attempt, advice)
             done = self._stage(name, partial(self._confirmation_plan, advice), evaluate=True)
             if len(done) < self.config.sweep.confirmations:
                 break
@@ -217,16 +216,7 @@ def proposals(config: StudyConfig, estimator: str, results: Sequence[TrialResult
     Measured seconds never steer the design, or the study would depend on how busy the machine was; the fixed ones of
     the embedded default do.
     """
-    decides = estimator == config.trainer.estimator
-    space = DesignSpace(
-        estimator=estimator,
-        sync_intervals=config.sweep.sync_intervals,
-        learning_rates=config.sweep.learning_rates,
-        seeds=config.sweep.seeds,
-        longest=config.longest,
-        warmup=config.trainer.warmup,
-        risk=config.advice.risk,
-    )
+    decides, space = estimator == config.trainer.estimator, design_space(config, estimator)
     own = [result.run() for result in results if result.config.trainer.estimator == estimator]
     if not own:
         return first_round(space, rates_per_interval=config.sweep.rates_per_interval)
@@ -236,6 +226,30 @@ def proposals(config: StudyConfig, estimator: str, results: Sequence[TrialResult
         cost = embedded_cost()
         seconds = {interval: cost.seconds_per_update(interval) for interval in config.sweep.sync_intervals}
     return next_round(own, space, round_size=size, seconds_per_update=seconds)
+
+
+def question_of(config: StudyConfig) -> str:
+    """Digest of what is asked of the study: confirmations belong to the question that they answered."""
+    return digest([config.advice.model_dump(mode="json"), config.sweep.sharp_enough])[:8]
+
+
+def confirmation_stage(question: str, attempt: int, advice: Recommendation) -> str:
+    """Name of the stage that confirms a recommendation."""
+    numbers = f"S{advice.sync_interval}-eta{advice.learning_rate:g}-T{advice.horizon}"
+    return f"{CONFIRM}-{question}-{attempt}-{numbers}"
+
+
+def design_space(config: StudyConfig, estimator: str) -> DesignSpace:
+    """What the sweep of one estimator may choose from."""
+    return DesignSpace(
+        estimator=estimator,
+        sync_intervals=config.sweep.sync_intervals,
+        learning_rates=config.sweep.learning_rates,
+        seeds=config.sweep.seeds,
+        longest=config.longest,
+        warmup=config.trainer.warmup,
+        risk=config.advice.risk,
+    )
 
 
 def confirmation(done: Sequence[TrialResult]) -> Confirmation:

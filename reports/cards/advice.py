@@ -122,7 +122,7 @@ UNSET = "not known"
 
 
 def _why_interval(rec: Recommendation) -> str:
-    if rec.sync_interval == 1:
+    if rec.max_lag == 0:
         return "No larger interval is safe and useful: this is synchronous training."
     return f"Most {OBJECTIVES[rec.objective]} among the safe intervals."
 
@@ -255,7 +255,7 @@ def _frontier_table(rec: Recommendation) -> Table:
 
 def _frontier_row(row: FrontierRow, rec: Recommendation) -> tuple[str, ...]:
     note = "recommended" if row.sync_interval == rec.sync_interval else ""
-    if not note and row.sync_interval == 1:
+    if not note and row.sync_interval == 1 and rec.schedule == "lockstep":
         note = "synchronous"
     if not row.useful:
         note = "below the floor"
@@ -264,8 +264,8 @@ def _frontier_row(row: FrontierRow, rec: Recommendation) -> tuple[str, ...]:
         rate(row.learning_rate),
         interval(row.eta_max, scientific),
         interval(row.collapse_probability, percent),
-        seconds(row.seconds_per_update),
-        significant(row.progress_per_second),
+        "-" if row.seconds_per_update is None else seconds(row.seconds_per_update),
+        "-" if row.progress_per_second is None else significant(row.progress_per_second),
         note,
     )
 

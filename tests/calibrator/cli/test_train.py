@@ -63,6 +63,19 @@ def test_another_schedule_keeps_the_mean_lag(advice: Advice) -> None:
     assert warnings(advice(), RUN, run, DIGESTS) == []
 
 
+def test_a_recommendation_for_overlap_speaks_of_overlap(advice: Advice) -> None:
+    """Its frontier is in the S of overlap: the run that it names needs no warning, a staler one does."""
+    given = advice(schedule="overlap", max_lag=7)
+    wanted = RunConfig(sync_interval=4, learning_rate=1e-3, updates=400, schedule="overlap")
+    assert warnings(given, wanted, wanted, DIGESTS) == []
+    lockstep = wanted.model_copy(update={"schedule": "lockstep"})
+    assert warnings(given, wanted, lockstep, DIGESTS) == []  # less stale
+    staler = apply(wanted, Overrides(max_lag=8), seed=0)
+    assert any("was not swept" in said for said in warnings(given, wanted, staler, DIGESTS))
+    faster = apply(wanted, Overrides(learning_rate=2e-3), seed=0)
+    assert any("at S = 4 under overlap" in said for said in warnings(given, wanted, faster, DIGESTS))
+
+
 def test_a_lag_bound_in_lockstep_is_refused() -> None:
     with pytest.raises(StudyConfigError, match="--max-lag"):
         apply(RUN, Overrides(max_lag=7), seed=0)

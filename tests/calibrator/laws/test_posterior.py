@@ -11,6 +11,7 @@ from calibrator.laws.posterior import (
     CONSTANT,
     POWER,
     Posterior,
+    collapse_by_schedule,
     collapse_probability,
     interval,
     log_eta_max,
@@ -77,3 +78,15 @@ def test_weights_count_like_repetition() -> None:
 
 def test_reported_numbers_have_six_digits() -> None:
     assert rounded(1.23456789e-7) == 1.23457e-7
+
+
+def test_a_schedule_is_prone_by_its_largest_rate_and_collapses_by_its_sum(posterior: Posterior) -> None:
+    decaying = np.linspace(4e-3, 0, 20, endpoint=False)
+    found = collapse_by_schedule(posterior, 5, decaying)
+    assert found == pytest.approx(collapse_probability(posterior, 5, 4e-3, decaying.sum()))
+    constant = collapse_by_schedule(posterior, 5, 4e-3, updates=20)
+    assert constant == pytest.approx(collapse_by_schedule(posterior, 5, np.full(20, 4e-3)))
+    assert np.all(found < constant)
+    pieces = collapse_by_schedule(posterior, 5, [1e-3, 4e-3, 9.0], [10, 5, 0])  # the last one never applies
+    assert pieces == pytest.approx(collapse_probability(posterior, 5, 4e-3, 0.03))
+    assert collapse_by_schedule(posterior, 5, []) == pytest.approx(np.zeros(3))

@@ -61,18 +61,18 @@ def test_blank_lines_and_onsets_of_survivors_are_ignored(write: Write) -> None:
 @pytest.mark.parametrize(
     ("row", "says"),
     [
-        ("a,gmc,8,fast,100,stable,,", "row 2, column 'learning_rate': 'fast' is not a number"),
-        ("a,gmc,8,-1,100,stable,,", "row 2, column 'learning_rate': '-1' must be finite and not negative"),
-        ("a,gmc,8,nan,100,stable,,", "row 2, column 'learning_rate': 'nan' must be finite"),
+        ("a,gmc,8,fast,100,stable,,", "line 2, column 'learning_rate': 'fast' is not a number"),
+        ("a,gmc,8,-1,100,stable,,", "line 2, column 'learning_rate': '-1' must be finite and not negative"),
+        ("a,gmc,8,nan,100,stable,,", "line 2, column 'learning_rate': 'nan' must be finite"),
         (
             "a,gmc,0,1e-3,100,stable,,",
-            "row 2, column 'sync_interval': '0' must be a whole number of at least 1",
+            "line 2, column 'sync_interval': '0' must be a whole number of at least 1",
         ),
-        ("a,gmc,8,1e-3,9.5,stable,,", "row 2, column 'updates': '9.5' must be a whole number"),
-        ("a,gmc,8,1e-3,100,fine,,", "row 2, column 'verdict': 'fine' is none of stable, collapsed"),
-        ("a,gmc,8,1e-3,100,collapsed,9,4", "row 2, column 'onset_low': 9 lies after onset_high = 4"),
-        (",gmc,8,1e-3,100,stable,,", "row 2, column 'run': is empty"),
-        ("a,gmc,8,1e-3,100,stable", "row 2: 6 cells where the header has 8"),
+        ("a,gmc,8,1e-3,9.5,stable,,", "line 2, column 'updates': '9.5' must be a whole number"),
+        ("a,gmc,8,1e-3,100,fine,,", "line 2, column 'verdict': 'fine' is none of stable, collapsed"),
+        ("a,gmc,8,1e-3,100,collapsed,9,4", "line 2, column 'onset_low': 9 lies after onset_high = 4"),
+        (",gmc,8,1e-3,100,stable,,", "line 2, column 'run': is empty"),
+        ("a,gmc,8,1e-3,100,stable", "line 2: 6 cells where the header has 8"),
     ],
 )
 def test_a_wrong_cell_is_named(write: Write, row: str, says: str) -> None:
