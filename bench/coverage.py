@@ -1,7 +1,7 @@
 """Coverage of the laws' intervals and safety of the recommended rate, over simulated studies with known truth.
 
-`python bench/coverage.py coverage|safety [--studies N] [--folder bench/results]` makes what is still missing, one line
-of CSV a study; killed, it goes on where it was. `--report` prints the tables. One process, about 0.1 s a study.
+`python bench/coverage.py coverage|safety|wide [--studies N] [--folder bench/results]` makes what is still missing, one
+line of CSV a study; killed, it goes on where it was. `--report` prints the tables. One process, about 0.1 s a study.
 
 A study is a coarse grid of runs of about equal cumulative learning rate, drawn at random with its truth: where the
 boundary lies within the grid, B over C, the length of the runs and their spread sigma_B. Runs come from
@@ -51,10 +51,12 @@ COST = CostModel(
     prompts_per_update=8, group_size=16, response_length=100.0,
 )  # fmt: skip
 GRIDS = {
-    36: (((1, 4, 16, 64), 9, 1, 1.7), ((4, 16, 64), 6, 2, 2.0)),
-    16: (((1, 4, 16, 64), 4, 1, 3.0), ((2, 8, 32, 128), 4, 1, 3.0)),
+    "36": (((8, 16, 32), 6, 2, 2.0), ((4, 8, 16), 6, 2, 2.0)),
+    "16": (((8, 32), 4, 2, 2.5), ((4, 16), 4, 2, 2.5)),
+    "36 wide": (((1, 4, 16, 64), 9, 1, 1.7), ((1, 4, 16, 64), 9, 1, 2.0)),
 }
-"""For each number of runs two grids that take turns: intervals, rates at each, seeds, factor between rates."""
+"""For each size of a study two grids that take turns: intervals, rates at each, seeds, factor between rates. The first
+are those of tables/law-holds.csv; the wide ones spread the same number of runs over more intervals, one seed each."""
 TILT = 0.5
 """Rates at S are taken S^-TILT lower: half-way between no dependence on S and the published 1/S."""
 
@@ -64,7 +66,7 @@ class Scenario:
     boundary: str = "power"
     alpha: float = 1.0
     sigma_C: float | tuple[float, float] = 0.2
-    runs: int = 36
+    grid: str = "36"
     decaying: bool = False
 
 
@@ -73,10 +75,14 @@ COVERAGE = {
     "alpha 0.5": Scenario(alpha=0.5),
     "alpha 0": Scenario(alpha=0.0),
     "ceiling": Scenario(boundary="ceiling"),
-    "alpha 1, 16 runs": Scenario(runs=16),
+    "alpha 1, 16 runs": Scenario(grid="16"),
     "alpha 1, sigma_C 0.5": Scenario(sigma_C=0.5),
     "alpha 1, decaying rate": Scenario(decaying=True),
-    "ceiling, 16 runs, sigma_C 0.5": Scenario(boundary="ceiling", sigma_C=0.5, runs=16),
+    "ceiling, 16 runs, sigma_C 0.5": Scenario(boundary="ceiling", sigma_C=0.5, grid="16"),
+}
+WIDE = {
+    "alpha 1, wide grid": Scenario(grid="36 wide"),
+    "alpha 1, wide grid, sigma_C 0.5": Scenario(sigma_C=0.5, grid="36 wide"),
 }
 FAMILIES = (
     ("power", 1.0),
@@ -101,7 +107,7 @@ class Study:
 def draw_study(scenario: Scenario, number: int) -> Study:
     """The study with this number: the same runs whenever it is asked for."""
     rng = np.random.default_rng([number, *map(ord, repr(scenario))])
-    intervals, count, seeds, factor = GRIDS[scenario.runs][number // len(FAMILIES) % 2]
+    intervals, count, seeds, factor = GRIDS[scenario.grid][number // len(FAMILIES) % 2]
     middle = math.exp(float(np.mean(np.log(intervals))))
     centre = math.exp(rng.uniform(math.log(1e-7), math.log(1e-3)))
     rates = centre * factor ** (np.arange(count) - (count - 1) / 2)
@@ -202,7 +208,7 @@ def safety_row(scenario: Scenario, number: int) -> Row:
     row: Row = {
         "boundary": scenario.boundary,
         "alpha": f"{scenario.alpha:g}",
-        "runs": scenario.runs,
+        "runs": scenario.grid,
         "sigma_C": f"{study.truth.sigma_C:.4g}",
         "refusal": refused,
         "S": "",
@@ -250,13 +256,19 @@ def coverage_tasks(studies: int) -> Iterable[tuple[str, int, Callable[[], Row]]]
 def safety_tasks(studies: int) -> Iterable[tuple[str, int, Callable[[], Row]]]:
     for number in range(studies):
         boundary, alpha = FAMILIES[number % len(FAMILIES)]
-        runs = (36, 16)[number // (2 * len(FAMILIES)) % 2]
+        grid = ("36", "16")[number // (2 * len(FAMILIES)) % 2]
         for name, spread in SPREADS.items():
-            scenario = Scenario(boundary, alpha, spread, runs)
+            scenario = Scenario(boundary, alpha, spread, grid)
             yield name, number, lambda s=scenario, n=number: safety_row(s, n)
 
 
-TASKS = {"coverage": (coverage_tasks, 400), "safety": (safety_tasks, 1000)}
+def wide_tasks(studies: int) -> Iterable[tuple[str, int, Callable[[], Row]]]:
+    for number in range(studies):
+        for name, scenario in WIDE.items():
+            yield name, number, lambda s=scenario, n=number: coverage_row(s, n)
+
+
+TASKS = {"coverage": (coverage_tasks, 400), "safety": (safety_tasks, 1000), "wide": (wide_tasks, 400)}
 
 
 def make(path: Path, tasks: Iterable[tuple[str, int, Callable[[], Row]]]) -> None:
@@ -356,7 +368,7 @@ def main() -> None:
     tasks, studies = TASKS[args.part]
     if not args.report:
         make(path, tasks(args.studies or studies))
-    report = {"coverage": coverage_report, "safety": safety_report}[args.part]
+    report = {"coverage": coverage_report, "wide": coverage_report, "safety": safety_report}[args.part]
     print("\n".join(report(read(path))))
 
 
