@@ -125,6 +125,18 @@ def status(study: Annotated[Path, typer.Argument(metavar="STUDY", help="Study fo
 
 @app.command()
 @answers_errors
+def replay(
+    study: Annotated[Path, typer.Argument(metavar="STUDY", help="Study folder.")],
+    as_json: Json = False,
+) -> None:
+    """Ask on finished curves whether early stopping would have changed a verdict."""
+    from calibrator.cli.replay import print_replay
+
+    print_replay(study, as_json=as_json)
+
+
+@app.command()
+@answers_errors
 def fit(
     sources: Sources,
     settings: LogFields = None,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,6 +23,11 @@ class Series:
     value: Floats
     se: Floats
     seen: Floats
+
+    def until(self, updates: int) -> Series:
+        """The observations that were there after `updates` updates."""
+        keep = self.seen <= updates
+        return Series(self.name, self.version[keep], self.value[keep], self.se[keep], self.seen[keep])
 
 
 @dataclass(frozen=True)
@@ -45,6 +50,20 @@ class Curve:
     max_lag: int | None = None
     """Largest lag in the log, in updates."""
     warnings: tuple[str, ...] = ()
+
+    def until(self, updates: int) -> Curve:
+        """The log as it stood after `updates` updates, of which it holds at least so many."""
+        broken = self.non_finite_update
+        return replace(
+            self,
+            updates=updates,
+            learning_rate=self.learning_rate[:updates],
+            rewards=self.rewards.until(updates),
+            probes=None if self.probes is None else self.probes.until(updates),
+            others=tuple(series.until(updates) for series in self.others),
+            witnesses={name: values[:updates] for name, values in self.witnesses.items()},
+            non_finite_update=broken if broken is not None and broken < updates else None,
+        )
 
     def cumulative_lr(self, version: float) -> float:
         """L(version): sum of the applied rates before `version`, linear within an update; NaN if unknown."""

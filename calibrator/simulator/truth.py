@@ -63,8 +63,12 @@ class Truth:
         height, spread = rng.standard_normal(2)
         if math.log(eta) < self.log_eta_max(S_eff) + self.sigma_C * height:
             return math.inf
+        return self.budget(S_eff, eta) * math.exp(self.sigma_B * spread)
+
+    def budget(self, S_eff: float, eta: float) -> float:
+        """Median L at which a prone run collapses."""
         drift = self.gamma * math.log(S_eff / self.S_ref) + (1 - self.beta) * math.log(eta / self.eta_ref)
-        return self.B * math.exp(drift + self.sigma_B * spread)
+        return self.B * math.exp(drift)
 
 
 def generator(world: int, sync_interval: int, learning_rate: float, seed: int) -> np.random.Generator:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from scipy.special import ndtri
@@ -28,13 +28,16 @@ GRID_RATIO = math.sqrt(2.0)
 """Ratio between neighbouring candidate rates."""
 WIDEN = 4.0
 """Factor beyond the tested rates when all runs survive or all die."""
-SPREAD = 0.25
-"""Half the distance between an interval's two rates of the first round, as a share of the log range."""
+FIRST_HIGH, FIRST_LOW, SPREAD = 0.8, 0.6, 0.2
+"""Centre of the rates of the first round at the smallest and at the largest interval, and half the distance
+between an interval's outermost rates; all as shares of the log range."""
+FIRST_LENGTH = 0.25
+"""Share of the longest run that a run of the first round may take: while B is unknown, long runs are mostly wasted."""
 CYCLES = 3
 """Fewest sync cycles of a run: staleness feeds back only from the second on, and a verdict needs one more."""
 MAX_DRAWS = 1000
 """Draws that the expectations use, taken at even strides."""
-MAX_BRANCHES = 64
+MAX_BRANCHES = 16
 """Combinations of outcomes of already picked runs that are kept apart."""
 
 
@@ -87,8 +90,9 @@ def first_round(space: DesignSpace, *, rates_per_interval: int = 2) -> list[Prop
     S eta both vary and are not confounded: one rate alone or one interval alone cannot identify the
     boundary.
     """
-    target = target_cumulative_lr(None, [], space)
     intervals = sorted(set(space.sync_intervals))
+    space = replace(space, longest=first_length(space))
+    target = target_cumulative_lr(None, [], space)
     places = np.linspace(0.0, 1.0, len(intervals)) if len(intervals) > 1 else [0.5]
     pairs = [
         (interval, rate)
@@ -101,22 +105,31 @@ def first_round(space: DesignSpace, *, rates_per_interval: int = 2) -> list[Prop
     ]
 
 
+def first_length(space: DesignSpace) -> int:
+    """Most updates of a run of the first round; the largest interval still gets its cycles and its window."""
+    interval = max(space.sync_intervals)
+    least = max(CYCLES * interval, space.shortest) + space.window_at(interval)
+    return min(space.longest, max(math.ceil(FIRST_LENGTH * space.longest), least))
+
+
 def next_round(
     runs_so_far: Sequence[Run],
     space: DesignSpace,
     *,
     round_size: int,
     seconds_per_update: Mapping[int, float] | None = None,
+    posterior: Posterior | None = None,
 ) -> list[ProposedRun]:
     """The `round_size` runs that are expected to narrow the advice most per update.
 
     `runs_so_far` are all runs of this stratum, in any order: their number gives the seeds. While only one
     kind of outcome was seen, the rates are bracketed from the bare verdicts: fourfold up while everything
     survives, fourfold down while everything dies. `seconds_per_update` of each swept S says which of them
-    could be recommended (see `recommendable`); without it all count the same.
+    could be recommended (see `recommendable`); without it all count the same. `posterior` spares the fit where
+    the caller has made `design_posterior` of these runs already.
     """
     kinds = {is_event(run) for run in runs_so_far if is_used(run)}
-    posterior = design_posterior(runs_so_far) if len(kinds) == 2 else None
+    posterior = (posterior or design_posterior(runs_so_far)) if len(kinds) == 2 else None
     target = target_cumulative_lr(posterior, runs_so_far, space)
     if posterior is None:
         pairs = _bracketing(runs_so_far, space, round_size)
@@ -160,17 +173,19 @@ def target_cumulative_lr(posterior: Posterior | None, runs: Iterable[Run], space
     """L by which a run that is prone has very likely collapsed, so that a survivor speaks for itself.
 
     From the posterior: the 95 % point of L at collapse, at the upper quartile of the draws. Before there is
-    one: the longest run at the geometric middle of the rates, or twice the latest onset where that is less.
-    Assumed factors.
+    one: twice the latest onset; fourfold the largest L that was survived while nothing collapsed; at the start
+    the longest run at the geometric middle of the rates. Assumed factors.
     """
-    low, high = space.learning_rates
-    middle = math.sqrt(low * high)
-    start = cumulative_learning_rate(space.longest - space.window, peak=middle, warmup=space.warmup)
     if posterior is not None:
         reach = posterior.log_B + posterior.sigma_B * ndtri(CREDIBLE)
         return float(np.exp(np.quantile(reach, 0.75)))
-    onsets = [run.cumulative_lr_onset_high or run.cumulative_lr for run in runs if is_event(run)]
-    return min([start, 2.0 * max(onsets)]) if onsets else start
+    known = list(runs)
+    onsets = [run.cumulative_lr_onset_high or run.cumulative_lr for run in known if is_event(run)]
+    if onsets:
+        return 2.0 * max(onsets)
+    middle = math.sqrt(math.prod(space.learning_rates))
+    start = cumulative_learning_rate(space.longest - space.window, peak=middle, warmup=space.warmup)
+    return max([start, *(WIDEN * run.cumulative_lr for run in known if is_used(run))])
 
 
 def bracket(runs: Sequence[Run], sync_interval: int) -> float | None:
@@ -231,7 +246,7 @@ def recommendable(
 def _staggered(space: DesignSpace, place: float, count: int) -> list[float]:
     """`count` rates at an interval that stands at `place` among the swept ones: 0 smallest, 1 largest."""
     low, high = (math.log(rate) for rate in space.learning_rates)
-    centre = 0.75 - 0.5 * place
+    centre = FIRST_HIGH + (FIRST_LOW - FIRST_HIGH) * place
     shares = [centre] if count == 1 else np.linspace(centre - SPREAD, centre + SPREAD, count).tolist()
     return [_two_digits(math.exp(low + share * (high - low))) for share in shares]
 
@@ -245,11 +260,11 @@ def _proposed(
 
 
 def _patience(runs: Sequence[Run], pair: tuple[int, float]) -> int:
-    """Factor on the length of a run: doubled for each earlier run at this pair that could not be judged."""
-    unclear = sum(
-        run.verdict is Verdict.INCONCLUSIVE and (run.sync_interval, run.learning_rate) == pair for run in runs
-    )
-    return int(2 ** min(unclear, 3))
+    """Factor on the length of a run: doubled for each earlier run at this pair that could not be judged, beyond
+    those that could."""
+    here = [run for run in runs if (run.sync_interval, run.learning_rate) == pair]
+    unclear = sum(run.verdict is Verdict.INCONCLUSIVE for run in here)
+    return int(2 ** min(max(2 * unclear - len(here), 0), 3))
 
 
 def _length(space: DesignSpace, pair: tuple[int, float], target: float) -> int:
@@ -330,20 +345,22 @@ def _outcomes(
 
 def _spread(branches: Floats, goals: Floats) -> Floats:
     """Expected variance of each goal [D, J] over branches [R, D] that sum to one; shape [J]."""
-    mass = branches.sum(axis=1, keepdims=True)
     first, second = branches @ goals, branches @ goals**2
-    return np.asarray((second - first**2 / np.maximum(mass, 1e-300)).sum(axis=0), dtype=np.float64)
+    return np.asarray((second - _squared(first, branches.sum(axis=1)[:, None])).sum(axis=0), dtype=np.float64)
 
 
 def _spread_after(branches: Floats, chance: Floats, goals: Floats) -> Floats:
     """The same once the outcome of each candidate [K, D] is known too; shape [K, J]."""
-    total = np.zeros((chance.shape[0], goals.shape[1]))
-    for weight in branches:
-        for outcome in (chance * weight, (1 - chance) * weight):
-            mass = outcome.sum(axis=1, keepdims=True)
-            first, second = outcome @ goals, outcome @ goals**2
-            total += second - first**2 / np.maximum(mass, 1e-300)
-    return total
+    weighted = np.concatenate([branches[None], branches[None] * goals.T[:, None, :]])  # [1 + J, R, D]
+    outcomes = (weighted @ chance.T, weighted @ (1 - chance).T)  # each [1 + J, R, K]
+    means = sum(_squared(part[1:], part[:1]) for part in outcomes)
+    second = (branches @ goals**2).sum(axis=0)
+    return np.asarray(second - np.sum(means, axis=1).T, dtype=np.float64)
+
+
+def _squared(first: Floats, mass: Floats) -> Floats:
+    """first^2 / mass, 0 where there is no mass."""
+    return np.asarray(first**2 / np.maximum(mass, 1e-300), dtype=np.float64)
 
 
 def _split(branches: Floats, chance: Floats) -> Floats:

@@ -216,16 +216,7 @@ def proposals(config: StudyConfig, estimator: str, results: Sequence[TrialResult
     Measured seconds never steer the design, or the study would depend on how busy the machine was; the fixed ones of
     the embedded default do.
     """
-    decides = estimator == config.trainer.estimator
-    space = DesignSpace(
-        estimator=estimator,
-        sync_intervals=config.sweep.sync_intervals,
-        learning_rates=config.sweep.learning_rates,
-        seeds=config.sweep.seeds,
-        longest=config.longest,
-        warmup=config.trainer.warmup,
-        risk=config.advice.risk,
-    )
+    decides, space = estimator == config.trainer.estimator, design_space(config, estimator)
     own = [result.run() for result in results if result.config.trainer.estimator == estimator]
     if not own:
         return first_round(space, rates_per_interval=config.sweep.rates_per_interval)
@@ -246,6 +237,19 @@ def confirmation_stage(question: str, attempt: int, advice: Recommendation) -> s
     """Name of the stage that confirms a recommendation."""
     numbers = f"S{advice.sync_interval}-eta{advice.learning_rate:g}-T{advice.horizon}"
     return f"{CONFIRM}-{question}-{attempt}-{numbers}"
+
+
+def design_space(config: StudyConfig, estimator: str) -> DesignSpace:
+    """What the sweep of one estimator may choose from."""
+    return DesignSpace(
+        estimator=estimator,
+        sync_intervals=config.sweep.sync_intervals,
+        learning_rates=config.sweep.learning_rates,
+        seeds=config.sweep.seeds,
+        longest=config.longest,
+        warmup=config.trainer.warmup,
+        risk=config.advice.risk,
+    )
 
 
 def confirmation(done: Sequence[TrialResult]) -> Confirmation:

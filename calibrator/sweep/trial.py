@@ -16,8 +16,8 @@ from calibrator.runlogs.own import curve_from_rows, read_metrics
 from calibrator.study.provenance import task_digest
 from calibrator.study.results import CONFIG, ERROR, LOG, SUMMARY, UNTOLD, VERDICT
 from calibrator.study.store import read_json, write_json
+from calibrator.sweep.judging import trial_settings
 from calibrator.verdicts.judge import judge, judge_so_far
-from calibrator.verdicts.settings import JudgeSettings
 from calibrator.verdicts.types import RunVerdict
 from trainer.checkpoint import remove_checkpoints
 from trainer.config import RunConfig
@@ -30,7 +30,6 @@ from trainer.metrics import MetricsRow
 from trainer.models.memory import memory_errors
 from trainer.processes import die_with_parent
 from trainer.summary import RunSummary
-from trainer.tasks import load_task
 
 INPUTS = "inputs.json"
 FAILED = 3
@@ -51,13 +50,7 @@ def execute(
 
     The verdict is a function of the metrics alone, so an interrupted run and an uninterrupted one agree.
     """
-    task = load_task(config.task)
-    settings = JudgeSettings(
-        reward_floor=task.reward_floor,
-        full_marks=task.full_marks,
-        sync_interval=config.sync_interval,
-        horizon=config.updates,
-    )
+    settings = trial_settings(config)
 
     def on_row(rows: Sequence[MetricsRow]) -> bool:
         if watch is not None:

@@ -2,34 +2,35 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 
 import numpy as np
-from numpy.typing import NDArray
 
 from calibrator.runlogs.curve import Curve, Floats
 from calibrator.verdicts import settings as rule
-from calibrator.verdicts.levels import MAD_TO_SIGMA, Levels, white_noise
+from calibrator.verdicts.fall import Dip
+from calibrator.verdicts.levels import MAD_TO_SIGMA, Levels, trailing_mean, white_noise
 
 BLOCKS = 8
 """Blocks that a course is cut into: an eighth of a run is a lasting level, and eight show a trend."""
 MIN_BLOCKS = 4
+TREND_BLOCKS = 64
 VERSIONS_PER_BLOCK = 3
 
 
 @dataclass(frozen=True)
 class Decline:
-    """How the end of a run compares with its best lasting level, both as (reward - floor) / scale."""
+    """How the end of a run compares with its best lasting level, all as (reward - floor) / scale."""
 
     best: float
     last: float
     noise: float
     """Sampling error of one of them."""
-    comeback: float
-    """Largest rise between two lasting levels after the best one was reached: how far the run swings."""
+    swing: float
+    """Depth of the deepest valley between two lasting levels: how far the run goes down and comes back."""
     updates: float
-    """Versions between the last level in the upper half of the loss and the end."""
+    """Versions between the last lasting level in the upper quarter of the loss and the end."""
 
     @property
     def gap(self) -> float:
@@ -40,39 +41,50 @@ class Decline:
         return self.gap / self.best if self.best > 0.0 else 0.0
 
 
-def decline_of(levels: Levels) -> Decline | None:
-    """Compare the last block with the best one before it; None when it is no lower, or with too few
-    versions."""
-    edges = _edges(levels)
-    if edges is None:
+def decline_of(levels: Levels, dips: Sequence[Dip] = ()) -> Decline | None:
+    """Compare the last lasting level with the best one before it; None when it is no lower, or with too few versions.
+
+    A lasting level is the mean over an eighth of the run, or over half of the shortest decline where that is longer. Falls that were recovered from, `dips`, are left out.
+    """
+    kept = np.ones(levels.size, dtype=bool)
+    for dip in dips:
+        kept &= (levels.version < dip.low) | (levels.version >= dip.high)
+    level, version = levels.level[kept], levels.version[kept]
+    if level.size < MIN_BLOCKS:
         return None
-    means = _means(levels, edges)
-    tail = levels.level[-max(1, levels.size // (3 * BLOCKS)) :]
+    span = float(version[-1] - version[0])
+    window = round(max(span / BLOCKS, rule.LASTING_UPDATES / 2) * (level.size - 1) / span)
+    window = min(max(1, window), level.size // 2)
+    lasting = trailing_mean(level, window)[window - 1 :]
+    tail = level[-max(1, window // 3) :]
     # A run that has come back by its very end has not declined.
-    last = max(float(means[-1]), float(np.mean(tail)) - rule.SIGMAS * levels.noise / tail.size**0.5)
-    best = float(np.max(means[:-1]))
+    last = max(float(lasting[-1]), float(np.mean(tail)) - rule.SIGMAS * levels.noise / tail.size**0.5)
+    best = float(np.max(lasting[:-window]))
     if last >= best:
         return None
-    peak = int(np.argmax(means >= best - 0.25 * (best - last)))
-    after = means[peak:]
-    high = int(np.flatnonzero(means >= 0.5 * (best + last))[-1])
+    high = int(np.flatnonzero(lasting >= best - 0.25 * (best - last))[-1])
+    before, after = np.maximum.accumulate(lasting), np.maximum.accumulate(lasting[::-1])[::-1]
     return Decline(
         best=best,
         last=last,
-        noise=_block_noise(levels, edges),
-        comeback=float(np.max(after - np.minimum.accumulate(after))),
-        updates=float(levels.version[-1] - levels.version[edges[high + 1] - 1]),
+        noise=levels.noise / window**0.5,
+        swing=float(np.max(np.minimum(before, after) - lasting)),
+        updates=float(version[-1] - version[high + window - 1]),
     )
 
 
-def has_declined(decline: Decline, sync_interval: int) -> bool:
-    """Whether the loss is worth a word, more than noise or the run's own swings explain, and has lasted."""
+def has_declined(decline: Decline) -> bool:
+    """Whether the loss is worth a word, and more than noise or the run's own swings explain."""
     return (
         decline.lost >= rule.DECLINED
         and decline.gap > rule.SIGMAS * 2.0**0.5 * decline.noise
-        and decline.gap > rule.SWINGS * decline.comeback
-        and decline.updates >= max(rule.PARTIAL_UPDATES, rule.PARTIAL_SYNCS * sync_interval)
+        and decline.gap > rule.SWINGS * decline.swing
     )
+
+
+def has_lasted(decline: Decline, sync_interval: int) -> bool:
+    """Whether the run has been down for longer than a dip."""
+    return decline.updates >= max(rule.LASTING_UPDATES, rule.LASTING_SYNCS * sync_interval)
 
 
 def at_floor(levels: Levels) -> bool:
@@ -87,18 +99,45 @@ def at_floor(levels: Levels) -> bool:
     return bool(few and mean <= rule.SIGMAS * levels.row_noise / rows**0.5)
 
 
-def reward_moved(levels: Levels) -> bool:
-    """Whether the lasting levels differ by more than sampling noise (chi-squared, at the level of SIGMAS)."""
-    edges = _edges(levels)
-    if edges is None:
-        spread = levels.level.max() - levels.level.min() if levels.size else 0.0
-        return bool(spread > rule.SIGMAS * 2.0**0.5 * max(levels.noise, 1e-9))
-    means, noise = _means(levels, edges), max(_block_noise(levels, edges), 1e-9)
-    degrees = means.size - 1
+def reward_moved(levels: Levels, *, probe: bool) -> bool:
+    """Whether the levels differ by more than sampling noise: before and after any version, or between lasting ones.
+
+    A probe asks the same prompts every time: what its stated errors do not explain is the policy, not noise.
+    """
+    if not levels.size:
+        return False
+    stated = float(np.sqrt(np.mean(levels.se**2))) * levels.rows_per_version**0.5
+    row_noise = max(stated if probe else levels.row_noise, 1e-9)
+    return _has_trend(levels) or _moved_once(levels, row_noise) or _lasting_levels_differ(levels, row_noise)
+
+
+def _has_trend(levels: Levels) -> bool:
+    """Whether levels rise or fall with the version (Kendall's rank correlation): outliers and dips do not hide it."""
+    means = _block_means(levels, min(TREND_BLOCKS, levels.size))
+    count = means.size
+    concordance = float(np.sum(np.triu(np.sign(means - means[:, None]), 1)))
+    return abs(concordance) > rule.TREND_SIGMAS * (count * (count - 1) * (2 * count + 5) / 18.0) ** 0.5
+
+
+def _moved_once(levels: Levels, row_noise: float) -> bool:
+    """Whether the means before and after some version differ: most of a quick learner's run is its plateau."""
+    rows, total = np.cumsum(levels.rows), np.cumsum(levels.rows * levels.level)
+    before, after = rows[:-1], rows[-1] - rows[:-1]
+    change = np.abs(total[:-1] / before - (total[-1] - total[:-1]) / after)
+    return bool(np.any(change > rule.SPLIT_SIGMAS * row_noise * np.sqrt(1.0 / before + 1.0 / after)))
+
+
+def _lasting_levels_differ(levels: Levels, row_noise: float) -> bool:
+    """Chi-squared test of the blocks of a run, at the level of SIGMAS."""
+    noise = row_noise / levels.rows_per_version**0.5
+    count = min(BLOCKS, levels.size // VERSIONS_PER_BLOCK)
+    if count < MIN_BLOCKS:
+        return bool(np.ptp(levels.level) > rule.SIGMAS * 2.0**0.5 * noise)
+    means, degrees = _block_means(levels, count), count - 1
     # Wilson and Hilferty's cube root: no scipy for one quantile.
     spread = 2.0 / (9.0 * degrees)
     limit = degrees * (1.0 - spread + rule.SIGMAS * spread**0.5) ** 3
-    return bool(np.sum((means - means.mean()) ** 2) > limit * noise**2)
+    return bool(np.sum((means - means.mean()) ** 2) > limit * noise**2 * count / levels.size)
 
 
 def policy_moved(curve: Curve) -> bool:
@@ -137,16 +176,7 @@ def _witness_moved(values: Floats | None) -> bool:
     return bool(abs(float(np.mean(last) - np.mean(first))) > rule.WITNESS_SIGMAS * max(noise, 1e-12))
 
 
-def _edges(levels: Levels) -> NDArray[np.int64] | None:
-    """Limits of equal blocks of versions, in entries; None when there are too few."""
-    count = min(BLOCKS, levels.size // VERSIONS_PER_BLOCK)
-    return np.linspace(0, levels.size, count + 1).astype(np.int64) if count >= MIN_BLOCKS else None
-
-
-def _means(levels: Levels, edges: NDArray[np.int64]) -> Floats:
-    return np.array([levels.level[low:high].mean() for low, high in pairwise(edges)])
-
-
-def _block_noise(levels: Levels, edges: NDArray[np.int64]) -> float:
-    """Sampling error of the mean of one block."""
-    return float(levels.noise / (levels.size / (edges.size - 1)) ** 0.5)
+def _block_means(levels: Levels, count: int) -> Floats:
+    """Means of `count` equal blocks of versions, at least one entry each."""
+    edges = np.linspace(0, levels.size, count + 1).astype(np.int64)
+    return np.asarray(np.add.reduceat(levels.level, edges[:-1]) / np.diff(edges), dtype=np.float64)

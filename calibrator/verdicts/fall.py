@@ -7,7 +7,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from calibrator.verdicts import settings as rule
+from calibrator.verdicts.levels import trailing_mean
 from calibrator.verdicts.track import Track
+
+USUAL_RANK = 2 / 3
+"""Quantile of the levels before a fall that is the usual one: their median is too low where the run still rises."""
 
 
 @dataclass(frozen=True)
@@ -19,13 +23,21 @@ class Fall:
     first: int
     """Index of the first fallen entry after it."""
     before: float
-    """Median lost fraction over the updates up to `good`: how far below its best the run usually is."""
+    """Lost fraction of the usual level over the updates up to `good`: how far below its best the run is anyway."""
+    versions_before: int
+    """Distinct versions up to `good`."""
+    updates_before: float
+    """Updates from the first version to `first`."""
     depth: float
     """Median lost fraction from there on."""
     last_depth: float
     """Mean lost fraction over its last quarter."""
+    trough: float
+    """Mean lost fraction over the deepest stretch of that length."""
     versions: int
     """Distinct versions in it."""
+    span: float
+    """Updates between its first and its last version."""
     updates: float
     """From its first version to the last observation."""
     width: float
@@ -66,15 +78,22 @@ def last_fall(track: Track, sync_interval: int) -> Fall | None:
         return None
     first = int(bad[0])
     tail = track.lost[first:]
-    lead_up = track.version[: good[-1] + 1] >= track.version[good[-1]] - _partial_updates(sync_interval)
+    lasting = max(rule.LASTING_UPDATES, rule.LASTING_SYNCS * sync_interval)
+    usual = slice(int(np.searchsorted(track.version, track.version[good[-1]] - lasting)), int(good[-1]) + 1)
+    # On the scale of the reference at the fall, which a run may have reached only just before.
+    kept = (1.0 - track.lost[usual]) * track.best[usual] / track.best[first]
     quarter = max(1, tail.size // 4)
     return Fall(
         good=int(good[-1]),
         first=first,
-        before=float(np.median(track.lost[: good[-1] + 1][lead_up])),
+        before=float(1.0 - np.quantile(kept, USUAL_RANK)),
+        versions_before=int(np.unique(track.version[: good[-1] + 1]).size),
+        updates_before=float(track.version[first] - track.version[0]),
         depth=float(np.median(tail)),
         last_depth=float(np.mean(tail[-quarter:])),
+        trough=float(np.max(trailing_mean(tail, quarter)[quarter - 1 :])),
         versions=int(np.unique(track.version[first:]).size),
+        span=float(track.version[-1] - track.version[first]),
         updates=float(np.max(track.seen[first:]) - track.version[first]),
         width=float(track.version[first] - track.version[good[-1]]),
         gaps=first - int(good[-1]),
@@ -85,17 +104,15 @@ def last_fall(track: Track, sync_interval: int) -> Fall | None:
 def dips(track: Track) -> list[Dip]:
     """Every fall that was recovered from, in order; a bad observation beside a good one of its version is
     none."""
-    found: list[Dip] = []
-    start: int | None = None
-    for index, lost in enumerate(track.lost):
-        if lost >= rule.FALLEN and start is None:
-            start = index
-        elif lost <= rule.RECOVERED and start is not None:
-            low, high = float(track.version[start]), float(track.version[index])
-            if high > low:
-                found.append(Dip(low, high, float(np.max(track.lost[start:index]))))
-            start = None
-    return found
+    fallen = track.lost >= rule.FALLEN
+    decided = np.flatnonzero(fallen | (track.lost <= rule.RECOVERED))
+    change = np.flatnonzero(np.diff(fallen[decided].astype(np.int8), prepend=0))
+    ends = decided[change]  # in turn where a fall begins and where it is recovered from
+    return [
+        Dip(float(track.version[low]), float(track.version[high]), float(np.max(track.lost[low:high])))
+        for low, high in zip(ends[::2], ends[1::2], strict=False)
+        if track.version[high] > track.version[low]
+    ]
 
 
 def confirmed(fall: Fall, sync_interval: int) -> bool:
@@ -103,24 +120,25 @@ def confirmed(fall: Fall, sync_interval: int) -> bool:
     if fall.dry:
         return True
     if fall.deep:
-        needed = float(max(rule.DEEP_UPDATES, rule.DEEP_SYNCS * sync_interval))
+        needed = max(rule.DEEP_UPDATES, rule.DEEP_SYNCS * sync_interval)
     else:
-        needed = _partial_updates(sync_interval)
-    return fallen(fall) and fall.versions >= rule.PERSIST_VERSIONS and fall.updates >= needed
+        needed = max(rule.PARTIAL_UPDATES, rule.PARTIAL_SYNCS * sync_interval)
+    seen = fall.versions >= rule.PERSIST_VERSIONS or fall.span >= rule.PERSIST_SPAN
+    return fallen(fall) and seen and fall.updates >= needed
 
 
-def certain(fall: Fall, track: Track, sync_interval: int) -> bool:
+def certain(fall: Fall, sync_interval: int) -> bool:
     """Whether a fall is beyond recovery while the run still goes on; implies `confirmed`."""
     if fall.dry or not confirmed(fall, sync_interval):
         return fall.dry
-    lost = track.lost[fall.first :]
-    if float(np.max(lost)) - fall.last_depth >= rule.RISING and not fall.deep:
-        return False
     if fall.deep:
-        needed = max(rule.CERTAIN_DEEP_UPDATES, rule.CERTAIN_DEEP_SYNCS * sync_interval)
-    else:
-        needed = max(rule.CERTAIN_PARTIAL_UPDATES, rule.CERTAIN_PARTIAL_SYNCS * sync_interval)
-    return fall.updates >= needed
+        return fall.updates >= max(rule.CERTAIN_DEEP_UPDATES, rule.CERTAIN_DEEP_SYNCS * sync_interval)
+    # One version alone may have been a lucky one.
+    if fall.versions_before < rule.USUAL_VERSIONS or fall.updates_before < rule.USUAL_UPDATES:
+        return False
+    rising = fall.trough - fall.last_depth >= rule.RISING
+    needed = max(rule.CERTAIN_PARTIAL_UPDATES, rule.CERTAIN_PARTIAL_SYNCS * sync_interval)
+    return not rising and fall.updates >= needed
 
 
 def fallen(fall: Fall) -> bool:
@@ -131,15 +149,6 @@ def fallen(fall: Fall) -> bool:
     """
     depth = min(fall.depth, fall.last_depth)
     return fall.deep or depth - fall.before >= rule.FALLEN * (1.0 - fall.before)
-
-
-def too_young(fall: Fall, sync_interval: int) -> bool:
-    """Whether any fall of this age could still be a dip."""
-    return fall.updates < _partial_updates(sync_interval)
-
-
-def _partial_updates(sync_interval: int) -> float:
-    return max(rule.PARTIAL_UPDATES, rule.PARTIAL_SYNCS * sync_interval)
 
 
 def is_cliff(fall: Fall, updates: int, sync_interval: int) -> bool:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from collections.abc import Iterator
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -11,6 +12,7 @@ from calibrator.runlogs.curve import Curve, Series
 from calibrator.verdicts import course
 from calibrator.verdicts import fall as falls
 from calibrator.verdicts import settings as rule
+from calibrator.verdicts.course import Decline
 from calibrator.verdicts.fall import Fall
 from calibrator.verdicts.levels import Levels, levels_of
 from calibrator.verdicts.settings import JudgeSettings
@@ -20,6 +22,9 @@ from calibrator.verdicts.types import Evidence, Interval, RunVerdict, Verdict
 from calibrator.verdicts.witnesses import early_warnings
 
 __all__ = ["JudgeSettings", "judge", "judge_so_far"]
+
+MOST_DIPS = 20
+"""Dips of one series that are listed one by one."""
 
 
 @dataclass(frozen=True)
@@ -56,9 +61,16 @@ def judge(curve: Curve, settings: JudgeSettings) -> RunVerdict:
 
 def judge_so_far(curve: Curve, settings: JudgeSettings) -> RunVerdict | None:
     """Verdict on a run that still goes on, only when it is certain: collapsed or diverged, else None."""
+    return look(curve, settings)[0]
+
+
+def look(curve: Curve, settings: JudgeSettings) -> tuple[RunVerdict | None, bool]:
+    """What `judge_so_far` says, and whether the run is down at present: certain or not."""
     if curve.updates == 0:
-        return None
-    return _event(curve, _accounts(curve, settings), settings, online=True)
+        return None, False
+    accounts = _accounts(curve, settings)
+    down = stuck(curve, settings) is not None or any(account.fall for account in accounts)
+    return _event(curve, accounts, settings, online=True), down
 
 
 def _accounts(curve: Curve, settings: JudgeSettings) -> list[_Account]:
@@ -131,7 +143,7 @@ def _collapsed(account: _Account, fall: Fall, curve: Curve, settings: JudgeSetti
     S = settings.sync_interval
     if not falls.is_cliff(fall, curve.updates, S):
         return False
-    return falls.certain(fall, account.track, S) if online else falls.confirmed(fall, S)
+    return falls.certain(fall, S) if online else falls.confirmed(fall, S)
 
 
 def _beyond_noise(account: _Account, fall: Fall) -> bool:
@@ -168,7 +180,7 @@ def _fell_too(account: _Account, fall: Fall) -> Evidence:
 def _non_finite(curve: Curve, settings: JudgeSettings) -> RunVerdict:
     """A collapse that was there before the first non-finite value is the event; else that value is."""
     at = curve.non_finite_update or 0
-    earlier = _accounts(_before(curve, at), settings)
+    earlier = _accounts(curve.until(at), settings)
     seen = Evidence(code="non_finite", sentence=f"Update {at} was not finite.", update=float(at))
     for account in earlier:
         if account.fall and _collapsed(account, account.fall, curve, settings, online=False):
@@ -177,20 +189,6 @@ def _non_finite(curve: Curve, settings: JudgeSettings) -> RunVerdict:
     evidence = [seen, *early_warnings(curve, float(at), settings.sync_interval)]
     onset = (float(at), float(at + 1))
     return _verdict(curve, Verdict.DIVERGED, evidence, settings, _accounts(curve, settings), onset=onset)
-
-
-def _before(curve: Curve, update: int) -> Curve:
-    """The observations that were there before update `update` was made."""
-
-    def cut(series: Series) -> Series:
-        keep = series.seen <= update
-        return Series(
-            series.name, *(part[keep] for part in (series.version, series.value, series.se, series.seen))
-        )
-
-    probes = cut(curve.probes) if curve.probes is not None else None
-    others = tuple(cut(series) for series in curve.others)
-    return replace(curve, rewards=cut(curve.rewards), probes=probes, others=others)
 
 
 # --- no event --------------------------------------------------------------------------------------
@@ -205,7 +203,9 @@ def _untrained(curve: Curve, accounts: list[_Account], settings: JudgeSettings) 
         return None
     if all(course.at_floor(level) for level in levels):
         return Verdict.UNTRAINED, Evidence(code="at_floor", sentence="The reward never left its floor.")
-    if any(course.reward_moved(level) for level in levels):
+    # Of two series the second one is the probe.
+    moved = (course.reward_moved(level, probe=at > 0) for at, level in enumerate(accounts[0].levels))
+    if any(moved):
         return None
     if course.no_gradient(curve):
         return Verdict.UNTRAINED, Evidence(code="no_gradient", sentence="Every gradient is zero.")
@@ -217,16 +217,26 @@ def _untrained(curve: Curve, accounts: list[_Account], settings: JudgeSettings) 
 
 
 def _degraded(accounts: list[_Account], settings: JudgeSettings) -> _Quiet | None:
-    for account in accounts:
-        if account.fall and falls.too_young(account.fall, settings.sync_interval):
-            continue
-        for levels in account.levels:
-            decline = course.decline_of(levels)
-            if decline is not None and course.has_declined(decline, settings.sync_interval):
-                last, best = levels.reward(decline.last), levels.reward(decline.best)
-                sentence = f"{levels.name} ends at {last:.3g}, its best lasting level was {best:.3g}."
-                return Verdict.DEGRADED, Evidence(code="declined", sentence=sentence)
+    for levels, decline in _declines(accounts):
+        if course.has_lasted(decline, settings.sync_interval):
+            sentence = _ends_below(levels, decline) + "."
+            return Verdict.DEGRADED, Evidence(code="declined", sentence=sentence)
     return None
+
+
+def _declines(accounts: list[_Account]) -> Iterator[tuple[Levels, Decline]]:
+    """The series that end below their best, by more than noise and swings explain."""
+    for account in accounts:
+        dips = falls.dips(account.track)
+        for levels in account.levels:
+            decline = course.decline_of(levels, dips)
+            if decline is not None and course.has_declined(decline):
+                yield levels, decline
+
+
+def _ends_below(levels: Levels, decline: Decline) -> str:
+    last, best = levels.reward(decline.last), levels.reward(decline.best)
+    return f"{levels.name} ends at {last:.3g}, its best lasting level was {best:.3g}"
 
 
 def _doubt(curve: Curve, accounts: list[_Account], settings: JudgeSettings) -> list[Evidence]:
@@ -237,6 +247,9 @@ def _doubt(curve: Curve, accounts: list[_Account], settings: JudgeSettings) -> l
     if versions < rule.MIN_VERSIONS or rows < rule.MIN_ROWS:
         sentence = f"{versions} policy versions in {rows:g} rows show no course."
         found.append(Evidence(code="too_short", sentence=sentence))
+    elif curve.updates < rule.PARTIAL_UPDATES:
+        sentence = f"In {curve.updates} updates a collapse could not be told from a dip."
+        found.append(Evidence(code="too_short", sentence=sentence))
     elif not accounts[0].track.clear:
         found.append(
             Evidence(code="too_noisy", sentence="The noise of the reward hides a loss of half of its range.")
@@ -244,7 +257,15 @@ def _doubt(curve: Curve, accounts: list[_Account], settings: JudgeSettings) -> l
     found += [
         _unconfirmed(account, account.fall) for account in accounts if account.fall and account.track.clear
     ]
-    return found
+    return found or [_unconfirmed_decline(levels, decline) for levels, decline in _declines(accounts)]
+
+
+def _unconfirmed_decline(levels: Levels, decline: Decline) -> Evidence:
+    sentence = (
+        f"{_ends_below(levels, decline)}, for {decline.updates:g} updates: not enough to tell a dip from a decline. "
+        "A longer run would settle it."
+    )
+    return Evidence(code="unconfirmed_decline", sentence=sentence)
 
 
 def _unconfirmed(account: _Account, fall: Fall) -> Evidence:
@@ -309,15 +330,17 @@ def _verdict(
 
 
 def _dip_evidence(accounts: list[_Account]) -> list[Evidence]:
-    return [
-        Evidence(
-            code="dip",
-            sentence=f"{account.name} lost {dip.depth:.0%} from version {dip.low:g}, back at {dip.high:g}.",
-            update=dip.low,
-        )
-        for account in accounts
-        for dip in falls.dips(account.track)
-    ]
+    return [evidence for account in accounts for evidence in _dips_of(account)]
+
+
+def _dips_of(account: _Account) -> Iterator[Evidence]:
+    dips = falls.dips(account.track)
+    for dip in dips[:MOST_DIPS]:
+        sentence = f"{account.name} lost {dip.depth:.0%} from version {dip.low:g}, back at {dip.high:g}."
+        yield Evidence(code="dip", sentence=sentence, update=dip.low)
+    if len(dips) > MOST_DIPS:
+        sentence = f"{account.name} dipped {len(dips) - MOST_DIPS} times more."
+        yield Evidence(code="dips", sentence=sentence, update=dips[MOST_DIPS].low)
 
 
 def _warnings(curve: Curve, settings: JudgeSettings, accounts: list[_Account], total: float) -> list[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 import numpy as np
+from scipy.ndimage import median_filter
 
 from calibrator.runlogs.curve import Floats, Series
 from calibrator.verdicts import settings as rule
@@ -58,7 +59,8 @@ def levels_of(series: Series, floor: float) -> Levels:
     # An error of many ranges says no more than one of a few, and its square must not overflow.
     row_se = np.minimum(np.abs(series.se), LARGEST_SE * scale) / scale
     row_noise = _row_noise(value, series.version, row_se)
-    version, start, rows = np.unique(series.version, return_index=True, return_counts=True)
+    start = np.flatnonzero(np.diff(series.version, prepend=np.nan))  # NaN differs from the first one, too
+    version, rows = series.version[start], np.diff(start, append=series.version.size)
     level = _by_version(value, start, rows)
     known = np.where(np.isfinite(row_se), row_se, row_noise)
     se = np.sqrt(_by_version(known**2, start, rows) / np.maximum(rows, 1))
@@ -74,8 +76,9 @@ def effective_floor(value: Floats, floor: float) -> float:
     """The stated floor, or the lowest level that the run kept for a while where that is lower."""
     if value.size == 0:
         return floor
-    window = min(rule.SMOOTH_ROWS, value.size)
-    lowest = float(np.min(np.median(np.lib.stride_tricks.sliding_window_view(value, window), axis=1)))
+    half = rule.SMOOTH_ROWS // 2
+    kept = median_filter(value, rule.SMOOTH_ROWS)[half:-half] if value.size > 2 * half else np.median(value)
+    lowest = float(np.min(kept))
     spread = float(np.max(value)) - lowest
     # Zero-mean noise around the floor is no reason to move it.
     return lowest if floor - lowest > FLOOR_SLACK * spread and lowest < floor else floor
@@ -95,8 +98,7 @@ def without_spikes(value: Floats, noise: float) -> Floats:
     half = 3
     if value.size <= 4 * half:
         return value
-    padded = np.pad(value, half, mode="edge")
-    middle = np.median(np.lib.stride_tricks.sliding_window_view(padded, 2 * half + 1), axis=1)
+    middle = median_filter(value, 2 * half + 1, mode="nearest")
     reach = rule.SPIKE_SIGMAS * max(noise, white_noise(value), 1e-9)
     return np.asarray(np.clip(value, middle - reach, middle + reach), dtype=np.float64)
 
@@ -135,7 +137,7 @@ def _row_noise(value: Floats, version: Floats, row_se: Floats) -> float:
 
 
 def _measured_noise(value: Floats, version: Floats, *, least: int) -> float:
-    if value.size > 2 and np.unique(version).size * 3 <= value.size:
+    if value.size > 2 and 3 * (1 + np.count_nonzero(np.diff(version))) <= value.size:
         # Rows of one version share a policy: only their differences are noise, not those across a sync.
         return _robust_sigma(_second_differences(value)[version[2:] == version[:-2]], least)
     return white_noise(value, least)

@@ -25,11 +25,13 @@ DRY = 0.995
 PERSIST_VERSIONS = 3
 """Versions that must be seen fallen: one can be an unlucky sync, two an overshoot that the next sync
 undoes."""
+PERSIST_SPAN = 32
+"""Two versions further apart than this, in updates, are enough, too: no overshoot lasts so long."""
 DEEP_UPDATES, DEEP_SYNCS = 8, 1
 """Shortest deep fall at the end of a complete log: longer than any one batch, and past a synchronization."""
-PARTIAL_UPDATES, PARTIAL_SYNCS = 48, 3
-"""Shortest partial fall at the end of a log: dips to a third of the level that last 25 to 40 updates
-recover."""
+PARTIAL_UPDATES, PARTIAL_SYNCS = 40, 1.5
+"""Shortest partial fall at the end of a log: dips of 25 to 40 updates recover, and spend part of that time above half
+of the level."""
 DRY_ROWS = 48
 """Rollout rows without reward after which one version is enough: momentum has decayed by then, and what is
 never rewarded is never reinforced."""
@@ -38,26 +40,36 @@ STEADY_ROWS = 16
 been steady."""
 STEADY_SHARE = 0.5
 """Share of those rows that must have had signal: a weak policy that is rewarded rarely has dry stretches, too."""
-CERTAIN_DEEP_UPDATES, CERTAIN_DEEP_SYNCS = 44, 2
-"""Online, a deep fall is certain after this. A dead run is then found within max(3 S, 64) updates."""
-CERTAIN_PARTIAL_UPDATES, CERTAIN_PARTIAL_SYNCS = 128, 6
-"""Online, a partial fall must last longer: it still has signal to recover with."""
-RISING = 0.1
-"""A fallen run that has won back this much of its range is on its way up: not certain yet."""
+CERTAIN_DEEP_UPDATES, CERTAIN_DEEP_SYNCS = 40, 1.5
+"""Online, a deep fall is certain after this. A dead run is then ended within max(3 S, 64) updates of its onset, of which
+up to S pass before rollouts show it and up to 20 until the level has halved and somebody looks."""
+CERTAIN_PARTIAL_UPDATES, CERTAIN_PARTIAL_SYNCS = 40, 1.5
+"""Online, a partial fall is certain after this, unless it is recovering."""
+USUAL_VERSIONS, USUAL_UPDATES = 2, 16
+"""Online, versions and updates that must show the level from which a partial fall is measured."""
+RISING = 0.2
+"""A partial fall whose last quarter has won back this much from its deepest one is on its way up: not certain yet."""
 
 # --- slow or sudden --------------------------------------------------------------------------------
+LASTING_UPDATES, LASTING_SYNCS = 48, 3
+"""Shortest decline, and stretch before a fall that shows the usual level."""
 CLIFF_UPDATES, CLIFF_SYNCS, CLIFF_SHARE = 64, 3, 0.15
 """A partial fall is a cliff when good and fallen lie no further apart than the largest of: updates, syncs,
 share of the run. Slower ones are `degraded`."""
-DECLINED = 0.2
+DECLINED = 0.15
 """Share of the best level that must be lost at the end for `degraded`. Runs near their ceiling wander by
 0.1."""
 SWINGS = 2.0
-"""A decline must exceed this multiple of the largest comeback on the way, else the run merely swings."""
+"""A decline must exceed this multiple of the deepest valley that the run came out of, else it merely swings."""
 
 # --- noise -----------------------------------------------------------------------------------------
 SIGMAS = 4.0
 """A difference counts beyond this many standard errors: 3e-5 for one look, about 1 % over 300 looks."""
+SPLIT_SIGMAS = 4.5
+"""The means before and after a version differ beyond this; the largest over all versions is taken, which white noise
+brings to 4.5 in fewer than one run of a thousand."""
+TREND_SIGMAS = 3.0
+"""A rank correlation of level and version counts as movement beyond so many of its standard errors."""
 ONSET_SIGMAS = 2.0
 """A version counts as good or bad for the onset when it lies so far from the half-way level of the fall."""
 SMOOTH_ROWS = 5

@@ -24,7 +24,7 @@ WINDOW_ROWS = 5
 def early_warnings(curve: Curve, onset: float, sync_interval: int) -> list[Evidence]:
     """One entry for each witness that left its early level before version `onset` and did not come back."""
     found = []
-    longest = max(MAX_LEAD_UPDATES, MAX_LEAD_SYNCS * sync_interval)
+    longest = _longest_lead(sync_interval)
     for name in sorted(curve.witnesses.keys() - NO_WARNING):
         values = curve.witnesses[name]
         alarm = alarm_update(name, values, int(onset), sync_interval)
@@ -37,15 +37,23 @@ def early_warnings(curve: Curve, onset: float, sync_interval: int) -> list[Evide
     return found
 
 
+def _longest_lead(sync_interval: int) -> int:
+    return max(MAX_LEAD_UPDATES, MAX_LEAD_SYNCS * sync_interval)
+
+
 def alarm_update(name: str, values: Floats, end: int, sync_interval: int) -> int | None:
-    """First update of the stretch before `end` in which the witness was out of bounds without a break."""
-    course = running_median(values[:end], max(WINDOW_ROWS, sync_interval))
-    if course.size < 4 * WINDOW_ROWS:
+    """First update of the stretch before `end` in which the witness was out of bounds without a break.
+
+    None when there is no such stretch, or when it is too long to be a warning.
+    """
+    values, window = values[:end], max(WINDOW_ROWS, sync_interval)
+    if values.size < 4 * WINDOW_ROWS:
         return None
-    out = _out_of_bounds(name, values[:end], course)
-    inside = np.flatnonzero(~out)
-    first = int(inside[-1]) + 1 if inside.size else 0
-    return first if 0 < first <= course.size - WINDOW_ROWS else None
+    begin = max(0, values.size - _longest_lead(sync_interval) - 1)
+    course = running_median(values[max(0, begin - window + 1) :], window)[-(values.size - begin) :]
+    inside = np.flatnonzero(~_out_of_bounds(name, values, course))
+    first = begin + int(inside[-1]) + 1 if inside.size else 0
+    return first if 0 < first <= values.size - WINDOW_ROWS else None
 
 
 def running_median(values: Floats, window: int) -> Floats:

@@ -24,6 +24,9 @@ class Engine(Protocol):
 
         With `refresh`, responses that are being written continue with the new weights as soon as it gives some, on
         a key-value cache recomputed with them; every token keeps the version that sampled it.
+
+        Raises NonFiniteError when the logits are not finite. The engine is then of no more use, whatever weights it
+        is given: blocks of a paged cache that hold NaN reach later requests through attention (0 x NaN is NaN).
         """
 
     def update_weights(self, weights: Weights, version: int) -> None:

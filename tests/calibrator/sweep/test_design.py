@@ -143,6 +143,33 @@ def test_all_stable_goes_fourfold_up_and_all_collapsed_fourfold_down() -> None:
         assert run.learning_rate == pytest.approx(min(rates[run.sync_interval]) / 4, rel=0.05)
 
 
+def test_while_nothing_collapses_l_grows_fourfold_at_the_same_updates() -> None:
+    """Fourfold rates at a fixed target would shorten the runs, and L would never reach a large budget."""
+    first = design.first_round(SPACE)
+    runs = [outcome(run, dies=False) for run in first]
+    again = design.next_round(runs, SPACE, round_size=3)
+    longest = max(run.cumulative_lr for run in runs)
+    assert all(run.learning_rate * run.updates > 3 * longest for run in again)
+    assert max(run.updates for run in again) <= SPACE.longest
+
+
+def test_first_round_is_short() -> None:
+    space = replace(SPACE, longest=2000)
+    assert max(run.updates for run in design.first_round(space)) <= 500
+    tight = replace(SPACE, longest=100)
+    assert max(run.updates for run in design.first_round(tight)) == 100
+
+
+def test_patience_ends_once_the_pair_can_be_judged() -> None:
+    known = outcome(ProposedRun("gmc", 4, 1e-3, 0, 400, ""), dies=False)
+    unclear = known.model_copy(update={"verdict": Verdict.INCONCLUSIVE})
+    pair = (4, 1e-3)
+    assert design._patience([], pair) == 1
+    assert design._patience([unclear], pair) == 2
+    assert design._patience([unclear, unclear], pair) == 4
+    assert design._patience([unclear, known], pair) == 1
+
+
 def test_bracket_reads_bare_verdicts() -> None:
     alive = ProposedRun("gmc", 4, 1e-3, 0, 400, "")
     dead = ProposedRun("gmc", 16, 8e-3, 1, 400, "")
@@ -166,9 +193,7 @@ def test_without_any_usable_run_the_middle_is_tried_longer_each_time() -> None:
     again = design.next_round(unclear, SPACE, round_size=3)
     assert {run.learning_rate for run in again} == {2.3e-3}
     assert not {run.seed for run in again} & {run.seed for run in first}
-    same = next(run for run in first if run.learning_rate == 2.3e-3 and run.sync_interval == 4)
-    longer = next(run for run in again if run.sync_interval == 4)
-    assert longer.updates == SPACE.longest >= same.updates
+    assert min(run.updates for run in again) > max(run.updates for run in first)
 
 
 def test_next_round_is_deterministic_and_ignores_the_order(runs: list[Run]) -> None:
@@ -257,6 +282,16 @@ def test_expected_spread_never_grows_and_vanishes_for_a_telling_run(posterior: P
     assert before == pytest.approx(0.25, rel=1e-3)
     assert after[0] == pytest.approx(0, abs=1e-12)
     assert after[1] == pytest.approx(before)
+
+
+@pytest.mark.parametrize("chance", [0.0, 1e-17, 1 - 1e-16, 1.0])
+def test_an_outcome_that_is_certain_narrows_nothing(posterior: Posterior, chance: float) -> None:
+    goals = np.stack([posterior.log_B, 7 - posterior.log_B], axis=1)
+    branches = np.random.default_rng(0).uniform(size=(3, len(posterior.log_B)))
+    branches /= branches.sum()
+    certain = np.full((2, len(posterior.log_B)), chance)
+    after = design._spread_after(branches, certain, goals)
+    assert after == pytest.approx(np.tile(design._spread(branches, goals), (2, 1)), rel=1e-9)
 
 
 def test_splitting_conserves_the_mass_and_bounds_the_branches() -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -132,28 +131,6 @@ def simulate(
     return Curve(updates, np.full(updates, eta), rewards, probes if len(at) else None)
 
 
-def cut(curve: Curve, updates: int) -> Curve:
-    """What the log held after `updates` updates."""
-
-    def head(series: Series) -> Series:
-        keep = series.seen <= updates
-        return Series(
-            series.name, series.version[keep], series.value[keep], series.se[keep], series.seen[keep]
-        )
-
-    probes = head(curve.probes) if curve.probes is not None else None
-    broken = curve.non_finite_update if (curve.non_finite_update or 0) < updates else None
-    return replace(
-        curve,
-        updates=updates,
-        learning_rate=curve.learning_rate[:updates],
-        rewards=head(curve.rewards),
-        probes=probes,
-        witnesses={name: values[:updates] for name, values in curve.witnesses.items()},
-        non_finite_update=broken,
-    )
-
-
 def drawn(level: np.ndarray, S: int = 1, *, se: float = 0.03, seed: int = 0, eta: float = 1e-3) -> Curve:
     """Rows without probes around a given level for each version, with normal noise and stated errors."""
     u = np.arange(level.size)
@@ -171,8 +148,8 @@ def run() -> Callable[..., Curve]:
 
 @pytest.fixture
 def until() -> Callable[[Curve, int], Curve]:
-    """`cut`: a curve as it stood earlier."""
-    return cut
+    """A curve as it stood earlier."""
+    return Curve.until
 
 
 @pytest.fixture

@@ -69,10 +69,12 @@ def test_training_improves_the_policy(tmp_path: Path) -> None:
     assert summary.held_out_after > 0.6
 
 
-@pytest.mark.parametrize("engine", ["vllm", "vllm-server"])
-def test_overlap_with_responses_that_continue(tmp_path: Path, engine: str) -> None:
-    """Unmixed rollouts agree with the learner's logprobs for the weights of their version, after every push."""
-    run = config(engine=engine, schedule="overlap", overlap=OverlapConfig(in_flight="continue"), updates=12)
+@pytest.mark.parametrize(
+    ("engine", "in_flight"), [("vllm", "finish"), ("vllm", "continue"), ("vllm-server", "continue")]
+)
+def test_overlap(tmp_path: Path, engine: str, in_flight: str) -> None:
+    """Rollouts of one version agree with the learner's logprobs for the weights of that version."""
+    run = config(engine=engine, schedule="overlap", overlap=OverlapConfig(in_flight=in_flight), updates=12)
     assert train(run, tmp_path).ended == "finished"
     made = rows(tmp_path)
     assert [row["update"] for row in made] == list(range(12))
@@ -81,5 +83,7 @@ def test_overlap_with_responses_that_continue(tmp_path: Path, engine: str) -> No
     assert fresh  # the first update at least
     assert max(fresh) < 9e-5
     gaps = [row["mismatch_max"] for row in made if "mismatch_max" in row]
-    assert len(gaps) > 1
+    # Due in every second cycle, so three times or more. Of rollouts that continue across a push only the first are
+    # certain to have a single version: without them the learner has nothing to push.
+    assert len(gaps) >= (3 if in_flight == "finish" else 1)
     assert max(gaps) < 1e-5
