@@ -119,10 +119,8 @@ def confirmed(fall: Fall, sync_interval: int) -> bool:
     """Whether a fall at the end of a complete log counts."""
     if fall.dry:
         return True
-    if fall.deep:
-        needed = max(rule.DEEP_UPDATES, rule.DEEP_SYNCS * sync_interval)
-    else:
-        needed = max(rule.PARTIAL_UPDATES, rule.PARTIAL_SYNCS * sync_interval)
+    partial = max(rule.PARTIAL_UPDATES, rule.PARTIAL_SYNCS * sync_interval)
+    needed = max(rule.DEEP_UPDATES, rule.DEEP_SYNCS * sync_interval) if fall.deep else partial
     seen = fall.versions >= rule.PERSIST_VERSIONS or fall.span >= rule.PERSIST_SPAN
     return fallen(fall) and seen and fall.updates >= needed
 

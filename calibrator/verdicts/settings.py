@@ -41,8 +41,8 @@ been steady."""
 STEADY_SHARE = 0.5
 """Share of those rows that must have had signal: a weak policy that is rewarded rarely has dry stretches, too."""
 CERTAIN_DEEP_UPDATES, CERTAIN_DEEP_SYNCS = 40, 1.5
-"""Online, a deep fall is certain after this. A dead run is then ended within max(3 S, 64) updates of its onset, of which
-up to S pass before rollouts show it and up to 20 until the level has halved and somebody looks."""
+"""Online, a deep fall is certain after this. A dead run is then ended within max(3 S, 64) updates of its onset, of
+which up to S pass before rollouts show it and up to 20 until the level has halved and somebody looks."""
 CERTAIN_PARTIAL_UPDATES, CERTAIN_PARTIAL_SYNCS = 40, 1.5
 """Online, a partial fall is certain after this, unless it is recovering."""
 USUAL_VERSIONS, USUAL_UPDATES = 2, 16
