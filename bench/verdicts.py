@@ -173,7 +173,7 @@ def dips(runs: int, seed: int) -> Iterator[Row]:
     """Long dips that recover by themselves: how many are taken for a collapse, and the updates lost with them."""
     for length in DIP_UPDATES:
         ended, lost = Counter[int](), Counter[int]()
-        each = max(20, runs // 20)
+        each = max(1, runs // 20)
         for S, index in ((S, index) for S in (1, 16) for index in range(each)):
             rng = np.random.default_rng([seed, S, length, index])
             habits = Habits(dips=0.0)
@@ -205,7 +205,7 @@ def dips(runs: int, seed: int) -> Iterator[Row]:
 
 def shapes(runs: int, seed: int) -> Iterator[Row]:
     """Part (c): the verdict on every odd shape."""
-    each = max(20, runs // 20)
+    each = max(1, runs // 20)
     for name in SHAPES:
         found, right = Counter[str](), 0
         for index in range(each):

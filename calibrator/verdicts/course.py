@@ -44,12 +44,12 @@ class Decline:
 def decline_of(levels: Levels, dips: Sequence[Dip] = ()) -> Decline | None:
     """Compare the last lasting level with the best one before it; None when it is no lower, or with too few versions.
 
-    A lasting level is the mean over an eighth of the run, or over half of the shortest decline where that is longer. Falls that were recovered from, `dips`, are left out.
+    A lasting level is the mean over an eighth of the run, or over half of the shortest decline where that is
+    longer. Falls that were recovered from, `dips` in order of version, are left out.
     """
-    kept = np.ones(levels.size, dtype=bool)
-    for dip in dips:
-        kept &= (levels.version < dip.low) | (levels.version >= dip.high)
-    level, version = levels.level[kept], levels.version[kept]
+    begun = np.searchsorted([dip.low for dip in dips], levels.version, side="right")
+    ended = np.searchsorted([dip.high for dip in dips], levels.version, side="right")
+    level, version = levels.level[begun == ended], levels.version[begun == ended]
     if level.size < MIN_BLOCKS:
         return None
     span = float(version[-1] - version[0])
@@ -116,7 +116,7 @@ def _has_trend(levels: Levels) -> bool:
     means = _block_means(levels, min(TREND_BLOCKS, levels.size))
     count = means.size
     concordance = float(np.sum(np.triu(np.sign(means - means[:, None]), 1)))
-    return abs(concordance) > rule.TREND_SIGMAS * (count * (count - 1) * (2 * count + 5) / 18.0) ** 0.5
+    return bool(abs(concordance) > rule.TREND_SIGMAS * (count * (count - 1) * (2 * count + 5) / 18.0) ** 0.5)
 
 
 def _moved_once(levels: Levels, row_noise: float) -> bool:

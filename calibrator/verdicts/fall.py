@@ -40,6 +40,8 @@ class Fall:
     """Updates between its first and its last version."""
     updates: float
     """From its first version to the last observation."""
+    age: float
+    """From the last good version to the last observation."""
     width: float
     """Updates between the last good and the first fallen version."""
     gaps: int
@@ -95,6 +97,7 @@ def last_fall(track: Track, sync_interval: int) -> Fall | None:
         versions=int(np.unique(track.version[first:]).size),
         span=float(track.version[-1] - track.version[first]),
         updates=float(np.max(track.seen[first:]) - track.version[first]),
+        age=float(np.max(track.seen[first:]) - track.version[good[-1]]),
         width=float(track.version[first] - track.version[good[-1]]),
         gaps=first - int(good[-1]),
         dry_rows=float(track.rows[first:][~track.probe[first:] & (track.raw[first:] >= rule.DRY)].sum()),
@@ -119,10 +122,8 @@ def confirmed(fall: Fall, sync_interval: int) -> bool:
     """Whether a fall at the end of a complete log counts."""
     if fall.dry:
         return True
-    if fall.deep:
-        needed = max(rule.DEEP_UPDATES, rule.DEEP_SYNCS * sync_interval)
-    else:
-        needed = max(rule.PARTIAL_UPDATES, rule.PARTIAL_SYNCS * sync_interval)
+    partial = max(rule.PARTIAL_UPDATES, rule.PARTIAL_SYNCS * sync_interval)
+    needed = max(rule.DEEP_UPDATES, rule.DEEP_SYNCS * sync_interval) if fall.deep else partial
     seen = fall.versions >= rule.PERSIST_VERSIONS or fall.span >= rule.PERSIST_SPAN
     return fallen(fall) and seen and fall.updates >= needed
 
@@ -132,13 +133,15 @@ def certain(fall: Fall, sync_interval: int) -> bool:
     if fall.dry or not confirmed(fall, sync_interval):
         return fall.dry
     if fall.deep:
-        return fall.updates >= max(rule.CERTAIN_DEEP_UPDATES, rule.CERTAIN_DEEP_SYNCS * sync_interval)
+        needed = max(rule.CERTAIN_DEEP_UPDATES, rule.CERTAIN_DEEP_SYNCS * sync_interval)
+        return fall.updates >= needed and fall.age >= rule.CERTAIN_DEEP_AGE * sync_interval
     # One version alone may have been a lucky one.
     if fall.versions_before < rule.USUAL_VERSIONS or fall.updates_before < rule.USUAL_UPDATES:
         return False
     rising = fall.trough - fall.last_depth >= rule.RISING
     needed = max(rule.CERTAIN_PARTIAL_UPDATES, rule.CERTAIN_PARTIAL_SYNCS * sync_interval)
-    return not rising and fall.updates >= needed
+    old = fall.updates >= needed and fall.age >= rule.CERTAIN_PARTIAL_AGE * sync_interval
+    return old and not rising
 
 
 def fallen(fall: Fall) -> bool:

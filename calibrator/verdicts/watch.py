@@ -15,8 +15,8 @@ def first_call(
 ) -> tuple[int, RunVerdict] | None:
     """The first of the `looks` (counts of updates, ascending) after which the run would have been ended; or None.
 
-    With `thin` only every so many looks are made while the run is up, and then the ones that were left out before the
-    one that found it down: a fall must last before it is certain, so little can be missed where `thin` looks are shorter.
+    With `thin` only every so many looks are made while the run is up, and those left out before the first that finds it
+    down: what is certain has been down for long, so nothing is missed where `thin` looks take less time than that.
     """
     made = 0
     while made < len(looks):

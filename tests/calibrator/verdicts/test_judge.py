@@ -179,9 +179,77 @@ def test_a_shallow_fall_that_stays_is_degraded(around: Maker) -> None:
     assert judge(around(dropped(400, 200, 0.6)), JudgeSettings()).verdict is Verdict.DEGRADED
 
 
+@pytest.mark.parametrize("share", [0.9, 0.5, 0.3])
+@pytest.mark.parametrize("S", [1, 16])
+def test_a_decline_to_little_more_than_half_is_degraded(around: Maker, share: float, S: int) -> None:
+    way = np.clip((np.arange(400) / 400 - (1 - share)) / share, 0, 1)
+    verdict = judge(around(0.88 - 0.38 * way, S), JudgeSettings(sync_interval=S))
+    assert verdict.verdict in (Verdict.DEGRADED, Verdict.COLLAPSED)
+
+
+def test_a_decline_between_few_long_cycles_is_seen(around: Maker) -> None:
+    level = np.repeat([0.8, 0.85, 0.75, 0.65, 0.55, 0.5], 64)
+    assert judge(around(level, 64), JudgeSettings(sync_interval=64)).verdict is Verdict.DEGRADED
+
+
+def test_a_short_decline_at_the_end_is_inconclusive(around: Maker) -> None:
+    way = np.clip((np.arange(400) - 365) / 35, 0, 1)
+    verdict = judge(around(0.88 - 0.4 * way), JudgeSettings())
+    assert (verdict.verdict, codes(verdict)) == (Verdict.INCONCLUSIVE, {"unconfirmed_decline"})
+
+
+def test_a_dip_is_no_part_of_a_decline(around: Maker) -> None:
+    level = rising(400)
+    level[330:365] *= 0.3
+    assert judge(around(level), JudgeSettings()).verdict is Verdict.STABLE
+
+
 def test_a_slow_decline_to_the_floor_is_a_collapse(around: Maker) -> None:
     level = np.concatenate((np.linspace(0.8, 0.0, 300), np.zeros(100)))
     assert judge(around(level), JudgeSettings()).verdict is Verdict.COLLAPSED
+
+
+# --- what a fall is measured against --------------------------------------------------------------------
+
+
+def test_a_lucky_level_is_not_the_usual_one(around: Maker) -> None:
+    level = np.full(400, 0.3)
+    level[180:196] = 0.65
+    level[196:] = 0.26
+    verdict = judge(around(level), JudgeSettings())
+    assert verdict.verdict is not Verdict.COLLAPSED
+    assert judge_so_far(around(level), JudgeSettings()) is None
+
+
+def test_a_lucky_first_version_does_not_end_a_run(around: Maker) -> None:
+    level = np.full(160, 0.3)
+    level[:8] = 0.7
+    for updates in range(16, 161, 8):
+        assert judge_so_far(around(level, 8).until(updates), JudgeSettings(sync_interval=8)) is None
+
+
+def test_a_partial_fall_of_a_running_trial_is_certain_as_soon_as_a_deep_one(around: Maker) -> None:
+    partial, deep = around(dropped(400, 200, 0.25)), around(dropped(400, 200, 0.0))
+
+    def called(curve: Curve) -> int:
+        return next(u for u in range(200, 401) if judge_so_far(curve.until(u), JudgeSettings()))
+
+    assert called(deep) <= 250
+    assert called(partial) <= 256
+
+
+def test_a_recovering_fall_is_not_certain(around: Maker) -> None:
+    level = rising(400)
+    level[200:] *= np.clip(0.05 + np.arange(200) / 100, 0, 1)  # down for longer than it takes to be certain
+    assert all(judge_so_far(around(level).until(u), JudgeSettings()) is None for u in range(200, 401, 4))
+
+
+def test_many_dips_are_counted(around: Maker) -> None:
+    level = np.full(3000, 0.8)
+    level[np.arange(3000) % 100 < 20] = 0.1
+    verdict = judge(around(level), JudgeSettings())
+    assert sum(evidence.code == "dip" for evidence in verdict.evidence) == 20
+    assert "9 times more" in " ".join(evidence.sentence for evidence in verdict.evidence)
 
 
 # --- untrained, inconclusive, interrupted, diverged -----------------------------------------------------

@@ -12,6 +12,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from calibrator.runlogs.curve import Curve, Series
+from calibrator.runlogs.own import curve_from_rows
+from calibrator.simulator.log import rows
+from calibrator.simulator.runs import Setting, Simulated, simulate
 from calibrator.verdicts.judge import JudgeSettings, judge, judge_so_far
 from calibrator.verdicts.types import Verdict
 
@@ -99,6 +102,44 @@ def test_order_of_observations_and_input_do_not_matter(run: Maker, shape: dict[s
 
 def _parts(series: Series) -> tuple[np.ndarray, ...]:
     return series.version, series.value, series.se, series.seen
+
+
+simulated = st.builds(
+    lambda S, updates, death, seed, probe_every: simulate(
+        Setting(updates=updates, S=S, probe_every=probe_every),
+        [seed],
+        deaths=np.array([death if death < updates else np.nan]),
+    ),
+    S=st.sampled_from([1, 4, 16]),
+    updates=st.integers(20, 300),
+    death=st.floats(1, 300).map(round),
+    seed=st.integers(0, 10**6),
+    probe_every=st.sampled_from([0, 8]),
+)
+
+
+@shared_fixture
+@given(batch=simulated, chance=st.integers(0, 10**6))
+def test_repeated_and_reordered_rows_change_nothing(batch: Simulated, chance: int) -> None:
+    settings = JudgeSettings(sync_interval=batch.setting.S)
+    told, rng = rows(batch, 0), np.random.default_rng(chance)
+    again = [told[index] for index in rng.integers(len(told), size=len(told) // 2)]
+    mixed = [*told, *again]
+    one = judge(curve_from_rows(told), settings)
+    two = judge(curve_from_rows([mixed[index] for index in rng.permutation(len(mixed))]), settings)
+    assert one == two.model_copy(update={"warnings": one.warnings})
+
+
+@shared_fixture
+@given(batch=simulated)
+def test_a_run_as_it_stood_earlier_is_a_prefix(batch: Simulated) -> None:
+    curve = batch.curve(0)
+    clock = [curve.cumulative_lr(version / 2) for version in range(2 * curve.updates + 1)]
+    assert np.all(np.diff(clock) >= 0)
+    earlier = curve.until(curve.updates // 2)
+    assert earlier.cumulative_lr(earlier.updates) == pytest.approx(curve.cumulative_lr(earlier.updates))
+    assert np.all(earlier.rewards.seen <= earlier.updates)
+    assert judge(earlier, JudgeSettings(sync_interval=batch.setting.S)).updates == earlier.updates
 
 
 finite = st.floats(-1e100, 1e100)
