@@ -347,7 +347,7 @@ def _outcomes(
         noticed = max(updates - space.window_at(interval), 0)
         reached = cumulative_learning_rate(noticed, peak=rate, warmup=space.warmup)
         chance[k] = collapse_probability(draws, interval, rate, reached)
-        certain = max(rule.CERTAIN_DEEP_UPDATES, rule.CERTAIN_DEEP_SYNCS * interval)
+        certain = max(rule.CERTAIN_DEEP_UPDATES, rule.CERTAIN_DEEP_AGE * interval)
         ended = min(updates, budget / rate + space.warmup / 2 + interval / 2 + certain)
         mean = float(np.mean(chance[k]))
         cost[k] = mean * ended + (1 - mean) * updates
