@@ -130,18 +130,10 @@ class Knowledge:
             self.target = design.target_cumulative_lr(self.posterior, runs, self.world.space)
 
     def length(self, interval: int, rate: float) -> int:
+        """Updates that any method gives a run: the longest until the posterior says where survivors are settled."""
         if math.isinf(self.target):
             return LONGEST
-        space = self.world.space
-        return design.run_length(
-            rate,
-            interval,
-            target_cumulative_lr=self.target,
-            horizon=LONGEST,
-            warmup=0,
-            window=space.window_at(interval),
-            shortest=space.shortest,
-        )
+        return design.settled_length(self.world.space, interval, rate, target=self.target)
 
 
 def ours(world: World, known: Knowledge, runs: list[Run], look: int) -> list[Run]:
