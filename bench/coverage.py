@@ -1,7 +1,8 @@
 """Coverage of the laws' intervals and safety of the recommended rate, over simulated studies with known truth.
 
-`python bench/coverage.py coverage|safety [--studies N] [--folder bench/results]` makes what is still missing, one line
-of CSV a study; killed, it goes on where it was. `--report` prints the tables. One process, about 0.1 s a study.
+`python bench/coverage.py PART [--studies N] [--folder bench/results]`, PART one of coverage, safety and both with
+-other-grids, makes what is still missing, one line of CSV a study; killed, it goes on where it was. `--report` prints
+the tables. One process, about 0.15 s a study.
 
 A study is a coarse grid of runs of about equal cumulative learning rate, drawn at random with its truth: where the
 boundary lies within the grid, B over C, the length of the runs and their spread sigma_B. Runs come from
@@ -51,10 +52,13 @@ COST = CostModel(
     prompts_per_update=8, group_size=16, response_length=100.0,
 )  # fmt: skip
 GRIDS = {
-    36: (((1, 4, 16, 64), 9, 1, 1.7), ((4, 16, 64), 6, 2, 2.0)),
-    16: (((1, 4, 16, 64), 4, 1, 3.0), ((2, 8, 32, 128), 4, 1, 3.0)),
+    "36": (((8, 16, 32), 6, 2, 1.5), ((4, 8, 16), 6, 2, 1.5)),
+    "16": (((8, 32), 4, 2, 2.0), ((4, 16), 4, 2, 2.0)),
+    "36 coarse": (((8, 16, 32), 6, 2, 2.0), ((4, 8, 16), 6, 2, 2.0)),
+    "36 wide": (((1, 4, 16, 64), 9, 1, 1.7), ((1, 4, 16, 64), 9, 1, 2.0)),
 }
-"""For each number of runs two grids that take turns: intervals, rates at each, seeds, factor between rates."""
+"""For each size of a study two grids that take turns: intervals, rates at each, seeds, factor between rates. The coarse
+ones are those of tables/law-holds.csv; the wide ones spread as many runs over more intervals, one seed each."""
 TILT = 0.5
 """Rates at S are taken S^-TILT lower: half-way between no dependence on S and the published 1/S."""
 
@@ -64,7 +68,7 @@ class Scenario:
     boundary: str = "power"
     alpha: float = 1.0
     sigma_C: float | tuple[float, float] = 0.2
-    runs: int = 36
+    grid: str = "36"
     decaying: bool = False
 
 
@@ -73,10 +77,15 @@ COVERAGE = {
     "alpha 0.5": Scenario(alpha=0.5),
     "alpha 0": Scenario(alpha=0.0),
     "ceiling": Scenario(boundary="ceiling"),
-    "alpha 1, 16 runs": Scenario(runs=16),
+    "alpha 1, 16 runs": Scenario(grid="16"),
     "alpha 1, sigma_C 0.5": Scenario(sigma_C=0.5),
     "alpha 1, decaying rate": Scenario(decaying=True),
-    "ceiling, 16 runs, sigma_C 0.5": Scenario(boundary="ceiling", sigma_C=0.5, runs=16),
+    "ceiling, 16 runs, sigma_C 0.5": Scenario(boundary="ceiling", sigma_C=0.5, grid="16"),
+}
+OTHER_GRIDS = {
+    "alpha 1, coarse grid": Scenario(grid="36 coarse"),
+    "alpha 1, wide grid": Scenario(grid="36 wide"),
+    "alpha 1, wide grid, sigma_C 0.5": Scenario(sigma_C=0.5, grid="36 wide"),
 }
 FAMILIES = (
     ("power", 1.0),
@@ -101,7 +110,7 @@ class Study:
 def draw_study(scenario: Scenario, number: int) -> Study:
     """The study with this number: the same runs whenever it is asked for."""
     rng = np.random.default_rng([number, *map(ord, repr(scenario))])
-    intervals, count, seeds, factor = GRIDS[scenario.runs][number // len(FAMILIES) % 2]
+    intervals, count, seeds, factor = GRIDS[scenario.grid][number // len(FAMILIES) % 2]
     middle = math.exp(float(np.mean(np.log(intervals))))
     centre = math.exp(rng.uniform(math.log(1e-7), math.log(1e-3)))
     rates = centre * factor ** (np.arange(count) - (count - 1) / 2)
@@ -202,7 +211,7 @@ def safety_row(scenario: Scenario, number: int) -> Row:
     row: Row = {
         "boundary": scenario.boundary,
         "alpha": f"{scenario.alpha:g}",
-        "runs": scenario.runs,
+        "grid": scenario.grid,
         "sigma_C": f"{study.truth.sigma_C:.4g}",
         "refusal": refused,
         "S": "",
@@ -241,25 +250,34 @@ def stratum(runs: Sequence[Run], fit: Solution) -> FittedStratum:
     return FittedStratum(summary, resample(fit), tuple(runs))
 
 
-def coverage_tasks(studies: int) -> Iterable[tuple[str, int, Callable[[], Row]]]:
+Tasks = Iterable[tuple[str, int, Callable[[], Row]]]
+
+
+def coverage_tasks(studies: int, scenarios: Mapping[str, Scenario] = COVERAGE) -> Tasks:
     for number in range(studies):
-        for name, scenario in COVERAGE.items():
+        for name, scenario in scenarios.items():
             yield name, number, lambda s=scenario, n=number: coverage_row(s, n)
 
 
-def safety_tasks(studies: int) -> Iterable[tuple[str, int, Callable[[], Row]]]:
+def safety_tasks(studies: int, grids: Sequence[str] = ("36", "16")) -> Tasks:
+    """Truths and grids take turns, so that each grid sees each truth."""
     for number in range(studies):
         boundary, alpha = FAMILIES[number % len(FAMILIES)]
-        runs = (36, 16)[number // (2 * len(FAMILIES)) % 2]
+        grid = grids[number // (2 * len(FAMILIES)) % len(grids)]
         for name, spread in SPREADS.items():
-            scenario = Scenario(boundary, alpha, spread, runs)
+            scenario = Scenario(boundary, alpha, spread, grid)
             yield name, number, lambda s=scenario, n=number: safety_row(s, n)
 
 
-TASKS = {"coverage": (coverage_tasks, 400), "safety": (safety_tasks, 1000)}
+TASKS: dict[str, tuple[Callable[[int], Tasks], int]] = {
+    "coverage": (coverage_tasks, 400),
+    "safety": (safety_tasks, 1000),
+    "coverage-other-grids": (lambda studies: coverage_tasks(studies, OTHER_GRIDS), 400),
+    "safety-other-grids": (lambda studies: safety_tasks(studies, ("36 coarse", "36 wide")), 200),
+}
 
 
-def make(path: Path, tasks: Iterable[tuple[str, int, Callable[[], Row]]]) -> None:
+def make(path: Path, tasks: Tasks) -> None:
     """Append the rows that `path` lacks."""
     done = {(row["scenario"], int(row["study"])) for row in read(path)}
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -312,20 +330,21 @@ def _covered(rows: Sequence[Mapping[str, str]], name: str) -> str:
 def safety_report(rows: Sequence[Mapping[str, str]]) -> list[str]:
     """Share of recommended rates above the true safe maximum, and the median of their ratio."""
     lines = [
-        "| sigma_C | truths | runs | studies | refused | unsafe | p (above 5 %) | median ratio | largest | "
+        "| sigma_C | truths | grid | studies | refused | unsafe | p (above 5 %) | median ratio | largest | "
         "unsafe at any S of the grid |",
         "|---|---|---|---|---|---|---|---|---|---|",
     ]
     for spread in dict.fromkeys(row["scenario"] for row in rows):
-        own = [row for row in rows if row["scenario"] == spread]
-        for runs in ("36", "16"):
-            lines.append(_safety_line(f"{spread} | all | {runs}", [r for r in own if r["runs"] == runs]))
-        lines.append(_safety_line(f"{spread} | all | 36 and 16", own))
+        same = [row for row in rows if row["scenario"] == spread]
+        grids = list(dict.fromkeys(row["grid"] for row in same))
+        for grid in grids:
+            lines.append(_safety_line(f"{spread} | all | {grid}", [r for r in same if r["grid"] == grid]))
+        lines.append(_safety_line(f"{spread} | all | {' and '.join(grids)}", same))
     drawn = [row for row in rows if row["scenario"] == "0.1-0.5"]
     for boundary, alpha in FAMILIES:
         part = [row for row in drawn if (row["boundary"], row["alpha"]) == (boundary, f"{alpha:g}")]
         name = boundary if boundary == "ceiling" else f"alpha {alpha:g}"
-        lines.append(_safety_line(f"0.1-0.5 | {name} | 36 and 16", part))
+        lines.append(_safety_line(f"0.1-0.5 | {name} | all", part))
     return lines
 
 
@@ -356,7 +375,7 @@ def main() -> None:
     tasks, studies = TASKS[args.part]
     if not args.report:
         make(path, tasks(args.studies or studies))
-    report = {"coverage": coverage_report, "safety": safety_report}[args.part]
+    report = coverage_report if args.part.startswith("coverage") else safety_report
     print("\n".join(report(read(path))))
 
 

@@ -5,17 +5,21 @@ makes the next runs for so many minutes and adds those that are finished to the 
 none is left (about 90 minutes of two idle cores). S in {1, 4, 16, 64}, eta = 1e-4 x 2^k for k = 0..7, three seeds,
 estimators none and gmc; every run goes to L = 0.08 or 384 updates, whichever is longer, unless the online rule ends it.
 
-The table has the columns of RUNS.csv: `calibrate fit` takes it. Beside it lies FILE-rewards.csv with the updates that
-each run would have made, and the mean of the first and of the last three probes of the learner.
+The curves (every row, what verdicts rest on, rounded) are kept in FILE-curves.jsonl.gz, one line a run. The table has
+the columns of RUNS.csv, so that `calibrate fit` takes it; it is judged anew from the curves at every call.
 """
 
 from __future__ import annotations
 
 import argparse
 import csv
+import gzip
+import json
+import math
 import os
 import sys
 import time
+from collections.abc import Mapping, Sequence
 from itertools import product
 from pathlib import Path
 
@@ -23,14 +27,16 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 # Python puts this script's folder first, where trainer.py would be taken for the package of the same name.
 sys.path = [entry for entry in sys.path if Path(entry or ".").resolve() != Path(__file__).resolve().parent]
 
-import numpy as np
-
 from calibrator.cli.source import load_source
-from calibrator.study.results import CONFIG, VERDICT, TrialResult, load_result
+from calibrator.laws.types import Run
+from calibrator.runlogs.own import curve_from_rows
+from calibrator.study.results import CONFIG, METRICS, VERDICT
 from calibrator.study.store import write_json
 from calibrator.sweep.executor import make_slots, run_all
 from calibrator.sweep.target import trial_process
+from calibrator.verdicts.judge import JudgeSettings, judge
 from trainer.config import RunConfig
+from trainer.metrics import MetricsRow
 
 INTERVALS = (1, 4, 16, 64)
 RATES = tuple(round(1e-4 * 2**k, 7) for k in range(8))
@@ -40,6 +46,27 @@ REACH = 0.08
 """L that every run is to reach, in LR x updates: more than twice the budget that the first studies found."""
 SHORTEST = 384
 """Updates of the runs whose rate reaches that L sooner: six cycles at S = 64."""
+DIGITS = {
+    **dict.fromkeys(("update", "version", "lag_max", "probe_version", "non_finite"), 0),
+    **dict.fromkeys(("learning_rate", "reward_mean", "initial_reward", "probe_reward"), 5),
+    **dict.fromkeys(("reward_se", "initial_se", "probe_se", "signal"), 3),
+    **dict.fromkeys(("grad_norm", "grad_cosine", "log_ratio_abs_mean"), 2),
+}
+"""Significant digits that are kept of each column; 0: whole numbers and names."""
+FIELDS = (
+    *(
+        "run",
+        "estimator",
+        "sync_interval",
+        "max_lag",
+        "learning_rate",
+        "seed",
+        "updates",
+        "verdict",
+        "onset_low",
+    ),
+    *("onset_high", "cumulative_lr", "cumulative_lr_onset_low", "cumulative_lr_onset_high"),
+)
 AT_ONCE = 8
 """Trials given to the pool together."""
 
@@ -75,22 +102,23 @@ def main() -> None:
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--out", type=Path, default=Path("bench/results/dense_grid.csv"))
     args = parser.parse_args()
-    beside = args.out.with_name(f"{args.out.stem}-rewards.csv")
-    table, rewards = read_table(args.out), read_table(beside)
+    kept = args.out.with_name(f"{args.out.stem}-curves.jsonl.gz")
+    curves = read_curves(kept)
     folders = {
         name(config): prepared(args.folder / f"{number:03d}", config)
         for number, config in enumerate(configs())
-        if name(config) not in table
+        if name(config) not in curves
     }
     make_runs(list(folders.values()), minutes=args.minutes, workers=args.workers)
-    results = [result for folder in folders.values() if (result := load_result(folder))]
-    table |= {name(result.config): row(result) for result in results}
-    rewards |= {name(result.config): rewards_of(result) for result in results}
-    order = [name(config) for config in configs() if name(config) in table]
-    write_table([table[run] for run in order], args.out)
-    write_table([rewards[run] for run in order], beside)
-    left = len(configs()) - len(order)
-    print(f"{len(order)} runs are in {args.out}" + (f"; {left} are left" if left else ""))
+    curves |= {
+        run: thinned(folder / METRICS) for run, folder in folders.items() if (folder / VERDICT).is_file()
+    }
+    made = [config for config in configs() if name(config) in curves]
+    args.out.parent.mkdir(parents=True, exist_ok=True)
+    write_curves({name(config): curves[name(config)] for config in made}, kept)
+    write_table([judged(config, curves[name(config)]) for config in made], args.out)
+    left = len(configs()) - len(made)
+    print(f"{len(made)} runs are in {args.out}" + (f"; {left} are left" if left else ""))
 
 
 def name(config: RunConfig) -> str:
@@ -120,58 +148,76 @@ def make_runs(folders: list[Path], *, minutes: float, workers: int) -> None:
         print(f"{len(folders) - len(waiting)} of {len(folders)}", file=sys.stderr)
 
 
-def read_table(path: Path) -> dict[str, dict[str, object]]:
-    """The rows that are there by name; they are not made again."""
+def thinned(path: Path) -> list[MetricsRow]:
+    """The rows of a run with what verdicts rest on."""
+    rows = [json.loads(line) for line in path.read_text().splitlines()]
+    return [
+        {key: _short(line[key], digits) for key, digits in DIGITS.items() if key in line} for line in rows
+    ]
+
+
+def _short(value: object, digits: int) -> object:
+    return float(f"{value:.{digits}g}") if isinstance(value, float) else value
+
+
+def read_curves(path: Path) -> dict[str, list[MetricsRow]]:
+    """The runs that were made, by name; they are not made again."""
     if not path.exists():
         return {}
-    with path.open(newline="") as file:
-        return {line["run"]: dict(line) for line in csv.DictReader(file)}
+    lines = gzip.decompress(path.read_bytes()).splitlines()
+    return {line["run"]: line["rows"] for line in map(json.loads, lines)}
 
 
-def write_table(rows: list[dict[str, object]], out: Path) -> None:
+def write_curves(curves: Mapping[str, Sequence[MetricsRow]], path: Path) -> None:
+    """One line a run; the same bytes for the same runs."""
+    lines = [json.dumps({"run": run, "rows": rows}, separators=(",", ":")) for run, rows in curves.items()]
+    path.write_bytes(gzip.compress("\n".join(lines).encode(), mtime=0))
+
+
+def judged(config: RunConfig, rows: Sequence[MetricsRow]) -> Run:
+    """The run with its verdict, as a trial of a study gets it."""
+    curve = curve_from_rows(rows)
+    settings = JudgeSettings(
+        full_marks=1.0,
+        sync_interval=config.sync_interval,
+        horizon=config.updates,
+        ended="finished" if curve.updates == config.updates else "stopped",
+    )
+    verdict = judge(curve, settings)
+    onset, cumulative = verdict.onset_updates or (None, None), verdict.cumulative_lr_at_onset or (None, None)
+    before = verdict.updates if onset[1] is None else math.ceil(onset[1])
+    return Run(
+        run=name(config),
+        estimator=config.trainer.estimator,
+        sync_interval=config.sync_interval,
+        max_lag=min(config.sync_interval, before) - 1,
+        learning_rate=config.learning_rate,
+        seed=config.seed,
+        updates=verdict.updates,
+        verdict=verdict.verdict,
+        cumulative_lr=verdict.cumulative_lr_total or 0.0,
+        onset_low=onset[0],
+        onset_high=onset[1],
+        cumulative_lr_onset_low=cumulative[0],
+        cumulative_lr_onset_high=cumulative[1],
+    )
+
+
+def write_table(runs: Sequence[Run], out: Path) -> None:
     """One row a run."""
-    if not rows:
-        return
-    out.parent.mkdir(parents=True, exist_ok=True)
     with out.open("w", newline="") as file:
-        writer = csv.DictWriter(file, fieldnames=list(rows[0]), lineterminator="\n")
+        writer = csv.DictWriter(file, fieldnames=FIELDS, lineterminator="\n")
         writer.writeheader()
-        writer.writerows(rows)
+        writer.writerows(row(run) for run in runs)
 
 
-def row(result: TrialResult) -> dict[str, object]:
-    """The run as the laws see it."""
-    run = result.run()
-    return {
-        "run": name(result.config),
-        "estimator": run.estimator,
-        "sync_interval": run.sync_interval,
-        "max_lag": run.max_lag,
-        "learning_rate": run.learning_rate,
-        "seed": run.seed,
-        "updates": run.updates,
-        "verdict": run.verdict.value,
-        "onset_low": _text(run.onset_low),
-        "onset_high": _text(run.onset_high),
-        "cumulative_lr": _text(run.cumulative_lr),
-        "cumulative_lr_onset_low": _text(run.cumulative_lr_onset_low),
-        "cumulative_lr_onset_high": _text(run.cumulative_lr_onset_high),
-    }
+def row(run: Run) -> dict[str, object]:
+    """The run as a row of RUNS.csv."""
+    return {field: _text(getattr(run, field)) for field in FIELDS}
 
 
-def rewards_of(result: TrialResult) -> dict[str, object]:
-    """What the run would have made, and what the policy won."""
-    probes = result.curve.probes
-    return {
-        "run": name(result.config),
-        "planned": result.config.updates,
-        "reward_first": _text(float(np.mean(probes.value[:3])) if probes is not None else None),
-        "reward_last": _text(float(np.mean(probes.value[-3:])) if probes is not None else None),
-    }
-
-
-def _text(value: float | None) -> str:
-    return "" if value is None else f"{value:.6g}"
+def _text(value: object) -> object:
+    return "" if value is None else f"{value:.6g}" if isinstance(value, float) else value
 
 
 if __name__ == "__main__":

@@ -49,7 +49,7 @@ def test_intervals_are_those_of_the_fit(bench: ModuleType, name: str) -> None:
 
 
 def test_recommended_rates_are_those_of_the_advice(bench: ModuleType) -> None:
-    scenario = bench.Scenario("ceiling", runs=16, sigma_C=0.3)
+    scenario = bench.Scenario("ceiling", grid="16", sigma_C=0.3)
     study = bench.draw_study(scenario, 5)
     advice = recommend(fit_runs(study.runs)[0], bench.request(study))
     row = bench.safety_row(scenario, 5)

@@ -17,6 +17,8 @@ MIN_EVENTS = 3
 """Fewer events give no boundary and no budget: both spreads would be the prior's, not the runs'."""
 FEW_EVENTS = 6
 """Fewer events than this are worth a warning beside the numbers."""
+SHORTEST = 50
+"""Updates below which no verdict on a run can be expected."""
 LONGER = 4
 """Factor of length, or of rate, by which a next run goes beyond what was tried."""
 
@@ -78,14 +80,16 @@ def seen_pairs(seen: Evidence) -> list[SeenPair]:
 
 
 def _pair(runs: Sequence[Run]) -> SeenPair:
-    collapsed = sum(is_event(run) for run in runs)
+    """All runs were watched up to the shortest survivor's L; one that collapsed later had not done so by then."""
     survived = [run.cumulative_lr for run in runs if not is_event(run)]
+    seen = min(survived) if survived else max(onset_interval(run)[1] for run in runs)
+    collapsed = sum(is_event(run) and onset_interval(run)[0] < seen for run in runs)
     return SeenPair(
         sync_interval=runs[0].sync_interval,
         learning_rate=runs[0].learning_rate,
         runs=len(runs),
         collapsed=collapsed,
-        cumulative_lr=min(survived) if survived else max(onset_interval(run)[1] for run in runs),
+        cumulative_lr=seen,
         collapse_probability=share(collapsed, len(runs)),
     )
 
@@ -104,8 +108,8 @@ def exposure(run: Run) -> tuple[float, float]:
 
 
 def next_run(S: int, eta: float, L: float) -> str:
-    """Sentence that names a run by S, eta and the updates that reach L, at least two synchronizations."""
-    updates = max(round_up(L / eta), 2 * S)
+    """Sentence that names a run by S, eta and the updates that reach L, two synchronizations or SHORTEST at least."""
+    updates = max(round_up(L / eta), 2 * S, SHORTEST)
     return f"Next run: S = {S}, eta = {eta:.3g}, {updates} updates (L = {updates * eta:.3g})."
 
 

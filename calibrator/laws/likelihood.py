@@ -49,15 +49,13 @@ class Parameters:
 
 def event_terms(z_prone: Floats, z_low: Floats, z_high: Floats) -> Floats:
     """log P(prone) + log[F(high) - F(low)] from standard-normal scores; z_low < z_high."""
-    flip = z_low > 0  # the upper tail is the accurate one on the right-hand side
-    inner = np.where(flip, -z_low, z_high)
-    outer = np.where(flip, -z_high, z_low)
-    mass = ndtr(inner)
-    share = mass - ndtr(outer)
+    mass = ndtr(z_high)
+    share = mass - ndtr(z_low)
     value = ndtr(z_prone) * share
     poor = (value < SMALL) | (share < NARROW * mass)
-    terms = np.log(np.where(poor, 1.0, value))
-    terms[poor] = log_ndtr(z_prone[poor]) + _log_difference(log_ndtr(inner[poor]), log_ndtr(outer[poor]))
+    value[poor] = 1.0
+    terms = np.log(value)
+    terms[poor] = log_ndtr(z_prone[poor]) + _log_share(z_low[poor], z_high[poor])
     return np.asarray(terms, dtype=np.float64)
 
 
@@ -66,7 +64,8 @@ def survivor_terms(z_prone: Floats, z_end: Floats) -> Floats:
     safe = ndtr(-z_prone)
     value = safe + (1 - safe) * ndtr(-z_end)
     poor = value < SMALL
-    terms = np.log(np.where(poor, 1.0, value))
+    value[poor] = 1.0
+    terms = np.log(value)
     terms[poor] = np.logaddexp(log_ndtr(-z_prone[poor]), log_ndtr(z_prone[poor]) + log_ndtr(-z_end[poor]))
     return np.asarray(terms, dtype=np.float64)
 
@@ -97,8 +96,11 @@ def _chunk(observations: Observations, parameters: Parameters) -> Floats:
     return np.asarray(died @ events.count + lived @ survivors.count, dtype=np.float64)
 
 
-def _log_difference(larger: Floats, smaller: Floats) -> Floats:
-    """log(exp(larger) - exp(smaller))."""
+def _log_share(z_low: Floats, z_high: Floats) -> Floats:
+    """log[F(high) - F(low)] in logs throughout; the upper tail is the accurate one on the right-hand side."""
+    flip = z_low > 0
+    larger = log_ndtr(np.where(flip, -z_low, z_high))
+    smaller = log_ndtr(np.where(flip, -z_high, z_low))
     with np.errstate(divide="ignore", invalid="ignore"):
         return np.asarray(larger + np.log(-np.expm1(smaller - larger)), dtype=np.float64)
 

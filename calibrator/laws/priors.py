@@ -10,14 +10,12 @@ the evidence of each boundary is defined.
     log C               ceiling   Normal(mean log(S eta), 2)
     log eta_0           ceiling, constant   Normal(mean log eta, 2)
     log B               all       Normal(mean log L, 2)
-    log sigma_C         all       Normal(log 0.25, 0.6)          0.1 to 0.67 at 90 %
+    log sigma_C         all       Normal(log 0.3, 0.6)           0.11 to 0.8 at 90 %
     log sigma_B         all       Normal(log 0.3, 0.6)           repeats of one setting differ by some 30 %
     gamma, 1 - beta     extended  Normal(0, 0.5)                 centred on the law that is tested
 
 A sweep places its rates around the boundary, hence the locations; widths of 2 allow it to miss by far. The
-spreads need a prior because a grid with a factor of two between rates cannot show how sharp the boundary is. That of
-sigma_C holds what sweeps with such grids show: at 0.67 doubling eta across the boundary takes a run from 30 % prone
-only to 70 %, so that neighbouring rates would contradict each other all the time; at 0.1 hardly a run would.
+spreads need a prior because a grid with a factor of two between rates cannot show how sharp the boundary is.
 """
 # ruff: noqa: N815 (C, B, S and L are the symbols of the laws)
 
@@ -36,7 +34,7 @@ Floats = NDArray[np.float64]
 
 LOCATION_SD = 2.0
 ALPHA_MEAN, ALPHA_SD = 0.5, 0.75
-LOG_SIGMA_C_MEAN, LOG_SIGMA_B_MEAN, LOG_SIGMA_SD = float(np.log(0.25)), float(np.log(0.3)), 0.6
+LOG_SIGMA_MEAN, LOG_SIGMA_SD = float(np.log(0.3)), 0.6
 EXPONENT_SD = 0.5
 
 
@@ -88,8 +86,8 @@ def prior(boundary: int, at: Scales, *, extended: bool = False, width: float = 1
         POWER: [(at.log_eta, LOCATION_SD), (ALPHA_MEAN, ALPHA_SD)],
         CEILING: [(at.log_S_eta, LOCATION_SD), (at.log_eta, LOCATION_SD)],
     }.get(boundary, [(at.log_eta, LOCATION_SD)])
-    spreads = (LOG_SIGMA_C_MEAN, LOG_SIGMA_SD), (LOG_SIGMA_B_MEAN, LOG_SIGMA_SD)
-    rows = [*place, spreads[0], (at.log_L, LOCATION_SD), spreads[1]]
+    spread = (LOG_SIGMA_MEAN, LOG_SIGMA_SD)
+    rows = [*place, spread, (at.log_L, LOCATION_SD), spread]
     if extended:
         rows += [(0.0, EXPONENT_SD), (0.0, EXPONENT_SD)]
     table = np.array(rows)

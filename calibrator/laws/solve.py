@@ -14,7 +14,7 @@ from calibrator.laws.likelihood import Parameters, log_likelihood
 from calibrator.laws.naive import Naive
 from calibrator.laws.observations import Observations, thinned
 from calibrator.laws.posterior import Posterior
-from calibrator.laws.priors import LOG_SIGMA_B_MEAN, Prior, Scales, parameters, prior
+from calibrator.laws.priors import LOG_SIGMA_MEAN, Prior, Scales, parameters, prior
 from calibrator.laws.sampling import Floats, LogDensity, Weighted, sample, sobol
 
 DRAWS = 4000
@@ -155,7 +155,7 @@ def _from_naive(given: Prior, naive: Naive) -> Floats:
         CEILING: [height + at.log_S, height + 1.0],
         CONSTANT: [height],
     }[given.boundary]
-    theta = np.array([*place, naive.log_sigma, at.log_L, LOG_SIGMA_B_MEAN])
+    theta = np.array([*place, naive.log_sigma, at.log_L, LOG_SIGMA_MEAN])
     return np.clip((theta - given.mean) / given.sd, -3, 3)
 
 

@@ -15,6 +15,7 @@ from calibrator.study.store import prepare
 from trainer.models import EMBEDDED_FOLDER
 
 CALIBRATE = [str(Path(sys.executable).with_name("calibrate"))]
+TABLES = Path(__file__).parents[2] / "data" / "tables"
 HEAVY = ("torch", "transformers", "vllm")
 
 
@@ -33,6 +34,8 @@ def run(*arguments: object, cwd: Path) -> subprocess.CompletedProcess[str]:
         ["init"],
         ["status", "nowhere"],
         ["train", "--from", "nowhere"],
+        ["fit", str(TABLES / "law-holds.csv"), "--horizon", "100"],
+        ["recommend", str(TABLES / "law-holds.csv"), "--horizon", "100"],
     ],
 )
 def test_light_commands_import_no_heavy_package(tmp_path: Path, arguments: list[str]) -> None:

@@ -57,4 +57,9 @@ def test_pairs_are_watched_up_to_their_shortest_survivor() -> None:
     seen = evidence([run("a", "stable", 0.3), run("b", "stable", 0.1), run("c", "collapsed", 0.05)])
     (pair,) = seen_pairs(seen)
     assert (pair.runs, pair.collapsed, pair.cumulative_lr) == (3, 1, 0.1)
+    late = run("d", "collapsed", 0.4).model_copy(
+        update={"cumulative_lr_onset_low": 0.2, "cumulative_lr_onset_high": 0.3}
+    )
+    (pair,) = seen_pairs(evidence([run("b", "stable", 0.1), late]))
+    assert (pair.runs, pair.collapsed) == (2, 0)  # it was alive at L = 0.1
     assert realised_intervals(seen.used) == {4: 6}
