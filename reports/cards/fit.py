@@ -41,7 +41,8 @@ def fit_cards(fit: FitResult) -> tuple[Card, ...]:
         cards.append(Card(f"laws-{number}", label, tuple(_laws(stratum, label))))
         if ahead := _outlook(stratum):
             cards.append(Card(f"outlook-{number}", f"{label}: learning rates", tuple(ahead)))
-    checks = sorted(finding_checks(view), key=severity)
+    shown = {test.sentence for stratum in fit.strata for test in stratum.tests}
+    checks = [check for check in sorted(finding_checks(view), key=severity) if check.sentence not in shown]
     said: Block = Checks(tuple(checks)) if checks else Paragraph("None.")
     return (*cards, Card("findings", "Findings", (said,)))
 
