@@ -214,7 +214,11 @@ def _rows(seen: Evidence, solution: Solution) -> list[EtaMax]:
     realised = realised_intervals(seen.used)
     draws, weight = solution.pooled
     return [
-        EtaMax(sync_interval=S, eta_max=_exp(log_eta_max(draws, realised[S]), weight))
+        EtaMax(
+            sync_interval=S,
+            effective_interval=realised[S],
+            eta_max=_exp(log_eta_max(draws, realised[S]), weight),
+        )
         for S in sorted(realised)
     ]
 
