@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from calibrator.errors import StudyConfigError
 from calibrator.laws.table import read_runs
+from calibrator.laws.types import Run
 from calibrator.verdicts.types import Verdict
 
 HEADER = "run,estimator,sync_interval,learning_rate,updates,verdict,onset_low,onset_high"
@@ -99,6 +100,14 @@ def test_a_wrong_file_is_named(write: Write, tmp_path: Path) -> None:
         read_runs(tmp_path / "none.csv")
 
 
+def outcome(path: Path) -> list[Run] | str:
+    """The runs, or what the reader says against the file."""
+    try:
+        return read_runs(path)
+    except StudyConfigError as error:
+        return str(error)
+
+
 @settings(derandomize=True, max_examples=150, deadline=None)
 @given(
     st.one_of(st.binary(max_size=200), st.text(max_size=200).map(lambda text: f"{HEADER}\n{text}".encode()))
@@ -108,12 +117,8 @@ def test_any_file_gives_runs_or_one_clear_error(
 ) -> None:
     path = tmp_path_factory.mktemp("table") / "RUNS.csv"
     path.write_bytes(content)
-    try:
-        runs = read_runs(path)
-    except StudyConfigError as error:
-        assert str(path) in str(error)
-    else:
-        assert runs
+    said = outcome(path)
+    assert str(path) in said if isinstance(said, str) else said
 
 
 CELLS = st.sampled_from(
@@ -128,10 +133,9 @@ def test_any_cells_give_a_finite_run_or_name_their_column(
 ) -> None:
     path = tmp_path_factory.mktemp("table") / "RUNS.csv"
     path.write_text("\n".join([HEADER, ",".join(["a", "gmc", *cells])]))
-    try:
-        (run,) = read_runs(path)
-    except StudyConfigError as error:
-        assert "line 2, column" in str(error)
+    said = outcome(path)
+    if isinstance(said, str):
+        assert "line 2, column" in said
     else:
-        assert math.isfinite(run.cumulative_lr)
-        assert run.sync_interval >= 1
+        assert math.isfinite(said[0].cumulative_lr)
+        assert said[0].sync_interval >= 1
