@@ -16,7 +16,7 @@ from calibrator.laws.types import (
 from reports.cards.advice import frontier, how_sure, what_to_set
 from reports.cards.blocks import Block, Card, Check, Checks, Column, Paragraph, Status, Table
 from reports.cards.health import finding_checks, severity
-from reports.cards.laws import FORMULAS, budget_block, form_of, parameters, tested
+from reports.cards.laws import FORMULAS, budget_block, form_of, naive_card, parameters, tested
 from reports.numbers import bounds, count, fixed, interval, percent, point, rate, scientific, significant
 from reports.view import StudyView, stratum_key
 
@@ -53,7 +53,8 @@ def fit_cards(fit: FitResult) -> tuple[Card, ...]:
     shown = {test.sentence for stratum in fit.strata for test in stratum.tests}
     checks = [check for check in sorted(finding_checks(view), key=severity) if check.sentence not in shown]
     said: Block = Checks(tuple(checks)) if checks else Paragraph("None.")
-    return (*cards, Card("findings", "Findings", (said,)))
+    naive = [naive_card(view)] if any(stratum.naive and stratum.eta_max for stratum in fit.strata) else []
+    return (*cards, *naive, Card("findings", "Findings", (said,)))
 
 
 def advice_cards(fit: FitResult, advice: Recommendation) -> tuple[Card, ...]:

@@ -49,6 +49,7 @@ def test_the_text_shows_what_a_colleague_checks(calibrate: Calibrate) -> None:
         "gamma = 0 (the same B at every S) agrees",
         "P(collapse by 1,000 updates)",
         "T = 1,000 updates",
+        "naive / censored",
         "boundary_undecided",
     ):
         assert words in " ".join(answer.stdout.split())
