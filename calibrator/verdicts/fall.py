@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from calibrator.runlogs.curve import Floats
 from calibrator.verdicts import settings as rule
 from calibrator.verdicts.levels import trailing_mean
 from calibrator.verdicts.track import Track
@@ -89,12 +90,12 @@ def last_fall(track: Track, sync_interval: int) -> Fall | None:
         good=int(good[-1]),
         first=first,
         before=float(1.0 - np.quantile(kept, USUAL_RANK)),
-        versions_before=int(np.unique(track.version[: good[-1] + 1]).size),
+        versions_before=_distinct(track.version[: good[-1] + 1]),
         updates_before=float(track.version[first] - track.version[0]),
         depth=float(np.median(tail)),
         last_depth=float(np.mean(tail[-quarter:])),
         trough=float(np.max(trailing_mean(tail, quarter)[quarter - 1 :])),
-        versions=int(np.unique(track.version[first:]).size),
+        versions=_distinct(track.version[first:]),
         span=float(track.version[-1] - track.version[first]),
         updates=float(np.max(track.seen[first:]) - track.version[first]),
         age=float(np.max(track.seen[first:]) - track.version[good[-1]]),
@@ -102,6 +103,11 @@ def last_fall(track: Track, sync_interval: int) -> Fall | None:
         gaps=first - int(good[-1]),
         dry_rows=float(track.rows[first:][~track.probe[first:] & (track.raw[first:] >= rule.DRY)].sum()),
     )
+
+
+def _distinct(version: Floats) -> int:
+    """Different values among sorted ones, of which there is one at least."""
+    return 1 + int(np.count_nonzero(np.diff(version)))
 
 
 def dips(track: Track) -> list[Dip]:
