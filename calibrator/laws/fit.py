@@ -117,11 +117,7 @@ def _solved(summary: StratumFit, runs: tuple[Run, ...], seen: Evidence) -> Fitte
     said = [*summary.findings, *refused, *findings.about_budget(seen, budget, known)]
     summary = _updated(summary, budget=budget, naive=naive_model(naive), identifiable=known)
     if refused:
-        known = known.model_copy(update={"C": False, "alpha": False})
-        outcomes = hypotheses.tests(seen, summary)
-        said += hypotheses.findings(outcomes)
-        update = {"identifiable": known, "tests": outcomes, "findings": said, "tested": seen_pairs(seen)}
-        return FittedStratum(_updated(summary, **update), None, runs)
+        return FittedStratum(_without_boundary(summary, seen, said), None, runs)
     boundary = _boundary(observations, at, headline)
     summary = _updated(summary, boundary=boundary, eta_max=_rows(seen, headline))
     outcomes = hypotheses.tests(seen, summary)
@@ -132,6 +128,18 @@ def _solved(summary: StratumFit, runs: tuple[Run, ...], seen: Evidence) -> Fitte
     said += [*_sensitivities(runs, seen, observations, at, headline), *findings.imprecise(headline)]
     return FittedStratum(
         _updated(summary, budget=budget, tests=outcomes, findings=said), resample(headline), runs
+    )
+
+
+def _without_boundary(summary: StratumFit, seen: Evidence, said: list[Finding]) -> StratumFit:
+    """What stays of a refused stratum: the budget, its tests, and the tested pairs by themselves."""
+    outcomes = hypotheses.tests(seen, summary)
+    return _updated(
+        summary,
+        identifiable=summary.identifiable.model_copy(update={"C": False, "alpha": False}),
+        tests=outcomes,
+        tested=seen_pairs(seen),
+        findings=[*said, *hypotheses.findings(outcomes)],
     )
 
 
@@ -214,7 +222,11 @@ def _rows(seen: Evidence, solution: Solution) -> list[EtaMax]:
     realised = realised_intervals(seen.used)
     draws, weight = solution.pooled
     return [
-        EtaMax(sync_interval=S, eta_max=_exp(log_eta_max(draws, realised[S]), weight))
+        EtaMax(
+            sync_interval=S,
+            effective_interval=realised[S],
+            eta_max=_exp(log_eta_max(draws, realised[S]), weight),
+        )
         for S in sorted(realised)
     ]
 

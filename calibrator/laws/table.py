@@ -51,7 +51,7 @@ def read_runs(path: Path) -> list[Run]:
     if not rows:
         raise StudyConfigError(f"{path}: holds no runs; give one row for each run.")
     runs = [_Row(path, number, cells).run() for number, cells in rows]
-    _refuse_repeats(path, runs)
+    _refuse_repeats(path, [number for number, _ in rows], runs)
     return runs
 
 
@@ -84,13 +84,16 @@ def _checked(path: Path, header: list[str]) -> list[str]:
     return header
 
 
-def _refuse_repeats(path: Path, runs: list[Run]) -> None:
-    seen = set()
-    for run in runs:
+def _refuse_repeats(path: Path, lines: list[int], runs: list[Run]) -> None:
+    seen: dict[tuple[object, ...], int] = {}
+    for line, run in zip(lines, runs, strict=True):
         key = (run.run, run.estimator, tuple(sorted(run.strata.items())))
         if key in seen:
-            raise StudyConfigError(f"{path}: run {run.run!r} appears twice; give each run its own name.")
-        seen.add(key)
+            raise StudyConfigError(
+                f"{path}, line {line}, column 'run': {run.run!r} appears twice, first in line {seen[key]}; give each "
+                "run its own name."
+            )
+        seen[key] = line
 
 
 def _on_clock(given: float | None, onset: float | None, rate: float, total: float) -> float | None:

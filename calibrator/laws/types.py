@@ -164,6 +164,8 @@ class EtaMax(_Record):
     """Boundary at one interval, averaged over the three models."""
 
     sync_interval: int
+    effective_interval: int | None = None
+    """S_eff = 1 + the largest lag that runs with this S had."""
     eta_max: Estimate
     """eta at which half of the runs are prone to collapse."""
 

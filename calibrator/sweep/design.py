@@ -90,9 +90,9 @@ class DesignSpace:
 def first_round(space: DesignSpace, *, rates_per_interval: int = 2) -> list[ProposedRun]:
     """Coarse round: for each S rates spread evenly in log eta around a centre that falls as S grows.
 
-    The centres move over the middle half of the log range while S runs over its whole range, so that eta and
-    S eta both vary and are not confounded: one rate alone or one interval alone cannot identify the
-    boundary.
+    The centres move while S runs over its whole range, so that eta and S eta both vary and are not confounded: one
+    rate alone or one interval alone cannot identify the boundary. They lie in the upper part of the range, where
+    runs die: a death is cheap and shows B, a survivor far below the boundary is dear and shows nothing.
     """
     intervals = sorted(set(space.sync_intervals))
     space = replace(space, longest=first_length(space))
@@ -172,6 +172,19 @@ def run_length(
     late = warmup - cumulative_learning_rate(warmup, peak=1.0, warmup=warmup)
     wanted = max(target_cumulative_lr / eta + late + window, CYCLES * sync_interval, shortest)
     return min(math.ceil(wanted / sync_interval - 1e-9) * sync_interval, horizon)
+
+
+def settled_length(space: DesignSpace, sync_interval: int, eta: float, *, target: float) -> int:
+    """Updates of a run of this space that ends once L = `target` is reached and noticed, see `run_length`."""
+    return run_length(
+        eta,
+        sync_interval,
+        target_cumulative_lr=target,
+        horizon=space.longest,
+        warmup=space.warmup,
+        window=space.window_at(sync_interval),
+        shortest=space.shortest,
+    )
 
 
 def target_cumulative_lr(posterior: Posterior | None, runs: Iterable[Run], space: DesignSpace) -> float:
@@ -265,7 +278,7 @@ def _proposed(
         sync_interval=interval,
         learning_rate=rate,
         seed=space.seed(position),
-        updates=_length(space, pair, target),
+        updates=settled_length(space, *pair, target=target),
         reason=reason,
         stopping_cumulative_lr=float(f"{target:.3g}"),
     )
@@ -277,19 +290,6 @@ def _patience(runs: Sequence[Run], pair: tuple[int, float]) -> int:
     here = [run for run in runs if (run.sync_interval, run.learning_rate) == pair]
     unclear = sum(run.verdict is Verdict.INCONCLUSIVE for run in here)
     return int(2 ** min(max(2 * unclear - len(here), 0), 3))
-
-
-def _length(space: DesignSpace, pair: tuple[int, float], target: float) -> int:
-    interval, rate = pair
-    return run_length(
-        rate,
-        interval,
-        target_cumulative_lr=target,
-        horizon=space.longest,
-        warmup=space.warmup,
-        window=space.window_at(interval),
-        shortest=space.shortest,
-    )
 
 
 def _bracketing(runs: Sequence[Run], space: DesignSpace, round_size: int) -> list[tuple[int, float]]:
@@ -343,11 +343,11 @@ def _outcomes(
     chance = np.empty((len(pairs), len(draws.log_B)))
     cost = np.empty(len(pairs))
     for k, (interval, rate) in enumerate(pairs):
-        updates = _length(space, (interval, rate), target)
+        updates = settled_length(space, interval, rate, target=target)
         noticed = max(updates - space.window_at(interval), 0)
         reached = cumulative_learning_rate(noticed, peak=rate, warmup=space.warmup)
         chance[k] = collapse_probability(draws, interval, rate, reached)
-        certain = max(rule.CERTAIN_DEEP_UPDATES, rule.CERTAIN_DEEP_SYNCS * interval)
+        certain = max(rule.CERTAIN_DEEP_UPDATES, rule.CERTAIN_DEEP_AGE * interval)
         ended = min(updates, budget / rate + space.warmup / 2 + interval / 2 + certain)
         mean = float(np.mean(chance[k]))
         cost[k] = mean * ended + (1 - mean) * updates

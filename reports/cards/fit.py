@@ -3,11 +3,20 @@
 from __future__ import annotations
 
 from calibrator.advice.types import Recommendation
-from calibrator.laws.types import BoundaryFit, BoundaryModel, Estimate, FitResult, Outlook, StratumFit
+from calibrator.laws.types import (
+    BoundaryFit,
+    BoundaryModel,
+    Estimate,
+    EtaMax,
+    FitResult,
+    Limit,
+    Outlook,
+    StratumFit,
+)
 from reports.cards.advice import frontier, how_sure, what_to_set
 from reports.cards.blocks import Block, Card, Check, Checks, Column, Paragraph, Status, Table
 from reports.cards.health import finding_checks, severity
-from reports.cards.laws import FORMULAS, budget_block, form_of, parameters, tested
+from reports.cards.laws import FORMULAS, budget_block, form_of, naive_card, parameters, tested
 from reports.numbers import bounds, count, fixed, interval, percent, point, rate, scientific, significant
 from reports.view import StudyView, stratum_key
 
@@ -41,9 +50,11 @@ def fit_cards(fit: FitResult) -> tuple[Card, ...]:
         cards.append(Card(f"laws-{number}", label, tuple(_laws(stratum, label))))
         if ahead := _outlook(stratum):
             cards.append(Card(f"outlook-{number}", f"{label}: learning rates", tuple(ahead)))
-    checks = sorted(finding_checks(view), key=severity)
+    shown = {test.sentence for stratum in fit.strata for test in stratum.tests}
+    checks = [check for check in sorted(finding_checks(view), key=severity) if check.sentence not in shown]
     said: Block = Checks(tuple(checks)) if checks else Paragraph("None.")
-    return (*cards, Card("findings", "Findings", (said,)))
+    naive = [naive_card(view)] if any(stratum.naive and stratum.eta_max for stratum in fit.strata) else []
+    return (*cards, *naive, Card("findings", "Findings", (said,)))
 
 
 def advice_cards(fit: FitResult, advice: Recommendation) -> tuple[Card, ...]:
@@ -128,47 +139,42 @@ def _pairs(stratum: StratumFit) -> Table:
 def _outlook(stratum: StratumFit) -> list[Block]:
     if not stratum.eta_max:
         return []
-    limits = (
-        {} if stratum.outlook is None else {limit.sync_interval: limit for limit in stratum.outlook.limits}
+    ahead = stratum.outlook
+    limits = {} if ahead is None else {limit.sync_interval: limit for limit in ahead.limits}
+    rows = [_limit_row(row, limits.get(row.sync_interval)) for row in stratum.eta_max]
+    keep = [i for i in range(len(rows[0])) if any(row[i] for row in rows)]
+    columns = (
+        Column("S", "number"),
+        Column("S_eff", "number"),
+        Column("eta_max [90 %]", "number"),
+        Column("allowed eta", "number"),
+        Column("P(collapse by T) there", "number"),
     )
-    rows = []
-    for row in stratum.eta_max:
-        limit = limits.get(row.sync_interval)
-        allowed = "-" if limit is None else rate(limit.learning_rate)
-        chance = None if limit is None else limit.collapse_probability
-        rows.append(
-            (
-                count(row.sync_interval),
-                interval(row.eta_max, scientific),
-                allowed,
-                "-" if chance is None else _chance(chance),
-            )
-        )
-    blocks: list[Block] = [Table(_caption(stratum.outlook), _limit_columns(stratum.outlook), tuple(rows))]
-    if stratum.outlook is not None and stratum.outlook.collapse_probability:
-        blocks.append(_chances(stratum.outlook))
-    return blocks
+    table = Table(
+        _caption(ahead), tuple(columns[i] for i in keep), tuple(tuple(row[i] for i in keep) for row in rows)
+    )
+    return [table, *([_chances(ahead)] if ahead is not None and ahead.collapse_probability else [])]
+
+
+def _limit_row(row: EtaMax, limit: Limit | None) -> tuple[str, ...]:
+    """Cells of one S; what is not known, or S_eff where it is S, is left empty."""
+    other = row.effective_interval not in (None, row.sync_interval)
+    chance = None if limit is None else limit.collapse_probability
+    return (
+        count(row.sync_interval),
+        count(row.effective_interval or 0) if other else "",
+        interval(row.eta_max, scientific),
+        "" if limit is None else rate(limit.learning_rate),
+        "" if chance is None else _chance(chance),
+    )
 
 
 def _caption(ahead: Outlook | None) -> str:
     text = "eta_max: half of the runs are prone to collapse, the three boundaries averaged"
     if ahead is None:
         return text
-    return f"{text}; allowed: by rule '{ahead.rule}' at risk {fixed(ahead.risk)}, with 95 % credibility"
-
-
-def _limit_columns(ahead: Outlook | None) -> tuple[Column, ...]:
-    by = (
-        "P(collapse by T)"
-        if ahead is None or ahead.horizon is None
-        else f"P(collapse by {count(ahead.horizon)})"
-    )
-    return (
-        Column("S", "number"),
-        Column("eta_max [90 %]", "number"),
-        Column("allowed eta", "number"),
-        Column(f"{by} there", "number"),
-    )
+    text += f"; allowed: by rule '{ahead.rule}' at risk {fixed(ahead.risk)}, with 95 % credibility"
+    return text if ahead.horizon is None else f"{text}; T = {count(ahead.horizon)} updates"
 
 
 def _chances(ahead: Outlook) -> Table:

@@ -188,7 +188,7 @@ def _naive_table(stratum: StratumFit, label: str) -> Table:
     )
     rows = []
     for row in stratum.eta_max:
-        naive = naive_eta_max(stratum, row.sync_interval)
+        naive = naive_eta_max(stratum, row.effective_interval or row.sync_interval)
         ratio = f"{significant(naive / row.eta_max.estimate)} x"
         rows.append((f"{row.sync_interval:,}", interval(row.eta_max, scientific), scientific(naive), ratio))
     return Table(f"{label}: {_naive_law(stratum)}", columns, tuple(rows))
@@ -202,10 +202,10 @@ def _naive_law(stratum: StratumFit) -> str:
     return f"naive law eta_max = {significant(naive.C.estimate)} S^-{significant(alpha)}"
 
 
-def naive_eta_max(stratum: StratumFit, sync_interval: int) -> float:
+def naive_eta_max(stratum: StratumFit, effective_interval: int) -> float:
     """Where the naive power law puts the boundary; NaN without one."""
     naive = stratum.naive
     if naive is None or naive.C is None:
         return float("nan")
     alpha = naive.alpha.estimate if naive.alpha else 1.0
-    return float(naive.C.estimate * sync_interval**-alpha)
+    return float(naive.C.estimate * effective_interval**-alpha)

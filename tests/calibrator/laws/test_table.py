@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from calibrator.errors import StudyConfigError
 from calibrator.laws.table import read_runs
+from calibrator.laws.types import Run
 from calibrator.verdicts.types import Verdict
 
 HEADER = "run,estimator,sync_interval,learning_rate,updates,verdict,onset_low,onset_high"
@@ -94,3 +98,44 @@ def test_a_wrong_file_is_named(write: Write, tmp_path: Path) -> None:
         read_runs(write(HEADER + ",run", GOOD + ",a"))
     with pytest.raises(StudyConfigError, match="cannot be read"):
         read_runs(tmp_path / "none.csv")
+
+
+def outcome(path: Path) -> list[Run] | str:
+    """The runs, or what the reader says against the file."""
+    try:
+        return read_runs(path)
+    except StudyConfigError as error:
+        return str(error)
+
+
+@settings(derandomize=True, max_examples=150, deadline=None)
+@given(
+    st.one_of(st.binary(max_size=200), st.text(max_size=200).map(lambda text: f"{HEADER}\n{text}".encode()))
+)
+def test_any_file_gives_runs_or_one_clear_error(
+    tmp_path_factory: pytest.TempPathFactory, content: bytes
+) -> None:
+    path = tmp_path_factory.mktemp("table") / "RUNS.csv"
+    path.write_bytes(content)
+    said = outcome(path)
+    assert str(path) in said if isinstance(said, str) else said
+
+
+CELLS = st.sampled_from(
+    ["", "0", "1", "8", "1e-3", "1e9", "1e309", "-1", "nan", "inf", "stable", "collapsed", "x"]
+)
+
+
+@settings(derandomize=True, max_examples=150, deadline=None)
+@given(st.lists(CELLS, min_size=6, max_size=6))
+def test_any_cells_give_a_finite_run_or_name_their_column(
+    tmp_path_factory: pytest.TempPathFactory, cells: list[str]
+) -> None:
+    path = tmp_path_factory.mktemp("table") / "RUNS.csv"
+    path.write_text("\n".join([HEADER, ",".join(["a", "gmc", *cells])]))
+    said = outcome(path)
+    if isinstance(said, str):
+        assert "line 2, column" in said
+    else:
+        assert math.isfinite(said[0].cumulative_lr)
+        assert said[0].sync_interval >= 1
