@@ -22,7 +22,7 @@ from vllm_helpers import (
 )
 
 from trainer.config import TrainerConfig
-from trainer.errors import ConfigError
+from trainer.errors import ConfigError, NonFiniteError
 from trainer.models import Policy
 
 pytestmark = [pytest.mark.vllm, pytest.mark.slow]
@@ -100,3 +100,12 @@ def test_the_process_is_left_as_it_was(policy: Policy) -> None:
         assert state() == before
         assert torch.is_grad_enabled()
     assert state() == before
+
+
+def test_logits_that_are_no_numbers_are_said_to_be_so(policy: Policy) -> None:
+    """With an engine of its own: NaN stays behind in the blocks of its cache."""
+    broken = {n: value * float("nan") if "norm" in n else value for n, value in weights(policy).items()}
+    with running(policy) as engine:
+        engine.update_weights(broken, 1)
+        with pytest.raises(NonFiniteError, match="logits are not finite"):
+            engine.generate(prompts(4), samples=2, seed=0)
