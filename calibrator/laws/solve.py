@@ -18,7 +18,7 @@ from calibrator.laws.priors import LOG_SIGMA_MEAN, Prior, Scales, parameters, pr
 from calibrator.laws.sampling import Floats, LogDensity, Weighted, sample, sobol
 
 DRAWS = 4000
-MOST_POINTS, FEWEST_POINTS = 4096, 256
+MOST_POINTS, FEWEST_POINTS = 4096, 128
 EVALUATIONS = 2_500_000
 """Draws x runs in one round of sampling; with many runs the posterior is normal and few points do."""
 MANY_ROWS = 1500
