@@ -52,7 +52,8 @@ PASSES = 4
 PLANNED = 32
 """Most different runs of a round of ours; more of them, late in a race, are more seeds of the same."""
 RUNGS = (64, 256, LONGEST)
-POINTS = 1024
+POINTS, MANY = 1024, 256
+"""Sampling points of a fit; half of them beyond so many runs, when the posterior is narrow and rows are many."""
 PASS = 64
 """Runs of one pass over the dense grid: 4 intervals, 8 rates, 2 seeds."""
 
@@ -118,28 +119,21 @@ class Knowledge:
         self._modes: Starts | None = None
 
     def learn(self, runs: Sequence[Run]) -> None:
-        """The fit of `design_posterior` with a quarter of its points, started from where the last one ended."""
+        """The fit of `design_posterior` with a quarter of its points or less, started from where the last one ended."""
         observations = observe(runs)
         at = scales(observations)
         starts = self._modes or first_starts(observations, at, logistic_boundary(runs))
-        solution = solve(observations, at, starts, most_points=POINTS)
+        points = POINTS if len(runs) <= MANY else POINTS // 2
+        solution = solve(observations, at, starts, most_points=points)
         self.posterior, self._modes = resample(solution), solution.modes
         if answerable(runs, self.posterior):
             self.target = design.target_cumulative_lr(self.posterior, runs, self.world.space)
 
     def length(self, interval: int, rate: float) -> int:
+        """Updates that any method gives a run: the longest until the posterior says where survivors are settled."""
         if math.isinf(self.target):
             return LONGEST
-        space = self.world.space
-        return design.run_length(
-            rate,
-            interval,
-            target_cumulative_lr=self.target,
-            horizon=LONGEST,
-            warmup=0,
-            window=space.window_at(interval),
-            shortest=space.shortest,
-        )
+        return design.settled_length(self.world.space, interval, rate, target=self.target)
 
 
 def ours(world: World, known: Knowledge, runs: list[Run], look: int) -> list[Run]:
@@ -284,7 +278,7 @@ def cap_of(world: World) -> int:
     known, runs = Knowledge(world), []
     while len(runs) < PASS:
         runs += dense(world, known, runs, 4)
-        if len(runs) % 16 == 0:
+        if len(runs) in (8, 32):
             known.learn(runs)
     return PASSES * sum(run.updates for run in runs)
 

@@ -121,11 +121,11 @@ def write(path: Path, shape: str, size: int, *, collapse: bool) -> int:
     return rows
 
 
-def judge(path: Path) -> tuple[float, float, str]:
-    """Seconds, peak MB and verdict."""
+def judge(path: Path) -> tuple[float, float, float, str]:
+    """Seconds, seconds of processor time, peak MB and verdict."""
     code = "from calibrator.cli import main; main()"
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
-    start = time.perf_counter()
+    before, start = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
     answer = subprocess.run(
         [sys.executable, "-c", code, "judge", str(path), "--json"],
         capture_output=True,
@@ -134,8 +134,9 @@ def judge(path: Path) -> tuple[float, float, str]:
         env=environment,
     )
     seconds = time.perf_counter() - start
-    peak = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * 1024 / MB
-    return seconds, peak, json.loads(answer.stdout)["verdict"]
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    busy = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    return seconds, busy, after.ru_maxrss * 1024 / MB, json.loads(answer.stdout)["verdict"]
 
 
 def main() -> None:
@@ -146,14 +147,17 @@ def main() -> None:
     parser.add_argument("--collapse", action="store_true")
     parser.add_argument("--folder", type=Path)
     args = parser.parse_args()
-    print(f"{'shape':<10}{'MB':>6}{'rows':>10}{'seconds':>9}{'peak MB':>9}  verdict")
+    print(f"{'shape':<10}{'MB':>6}{'rows':>10}{'seconds':>9}{'cpu':>7}{'peak MB':>9}  verdict")
     with tempfile.TemporaryDirectory(dir=args.folder) as folder:
         for shape in args.shape:
             path = Path(folder) / ("log.csv" if shape == "csv" else "log.jsonl")
             rows = write(path, shape, args.megabytes * MB, collapse=args.collapse)
-            seconds, peak, verdict = judge(path)
+            seconds, busy, peak, verdict = judge(path)
             size = path.stat().st_size / MB
-            print(f"{shape:<10}{size:>6.0f}{rows:>10}{seconds:>9.1f}{peak:>9.0f}  {verdict}", flush=True)
+            print(
+                f"{shape:<10}{size:>6.0f}{rows:>10}{seconds:>9.1f}{busy:>7.1f}{peak:>9.0f}  {verdict}",
+                flush=True,
+            )
 
 
 if __name__ == "__main__":

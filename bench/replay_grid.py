@@ -2,9 +2,10 @@
 
     python bench/replay_grid.py [--grid bench/results/dense_grid.csv] [--replays 100] [--report]
 
-A replay is the sweep of calibrator.sweep.design for one estimator, from the first round to its stop rule, on runs that
-were really made: a proposal is moved to the nearest rate of the grid that still has a seed, a run of n updates has the
-outcome that its row has when cut there, and each replay takes the seeds of a point in an order of its own. At every S
+A replay is the sweep of calibrator.sweep.design for one estimator, from the first round until the answer is sharp at
+every S, on runs that were really made: it chooses among the points of the grid that still have a seed (the first round
+is moved to the nearest ones), a run of n updates has the outcome that its row has when cut there, and each replay
+takes the seeds of a point in an order of its own. At every S
 the recommended rate is compared with the grid's boundary (the largest eta at which all seeds are stable) and with the
 smallest eta at which two seeds collapsed. Appends a row for each replay and S to the table; resumable.
 """
@@ -41,7 +42,7 @@ RESULTS = Path(__file__).parent / "results"
 RISK, SHARP, STEP = 0.05, 1.5, 2.0
 """Risk of the rule, the stop rule's factor, and the ratio between neighbouring rates of the grid."""
 WARMUP = load_source(None).config.trainer.warmup
-MOST_ROUNDS, ROUND_SIZE = 12, 4
+MOST_ROUNDS, ROUND_SIZE = 16, 4
 
 Point = tuple[int, float]
 Grid = dict[Point, list[Run]]
@@ -118,6 +119,10 @@ class Stock:
         rng = np.random.default_rng([20261202, replay])
         self._left = {point: [grid[point][i] for i in rng.permutation(len(grid[point]))] for point in grid}
 
+    def points(self) -> list[Point]:
+        """Those that still have a run."""
+        return sorted(point for point, runs in self._left.items() if runs)
+
     def take(self, wanted: ProposedRun, space: DesignSpace) -> Run | None:
         """The next run at the point nearest to a proposal at its S, cut to its length; None when S is used up."""
         here = [rate for (S, rate), runs in self._left.items() if wanted.sync_interval == S and runs]
@@ -156,7 +161,9 @@ def replay(grid: Grid, estimator: str, number: int) -> list[Row]:
         sharp = design.narrow_enough(posterior, space.sync_intervals, risk=RISK, factor=SHARP)
         if sharp:
             break
-        planned = design.next_round(runs, space, round_size=ROUND_SIZE, posterior=posterior)
+        planned = design.next_round(
+            runs, space, round_size=ROUND_SIZE, posterior=posterior, pairs=stock.points()
+        )
     return [
         Row(
             estimator,

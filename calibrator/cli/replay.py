@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from rich import box
 from rich.table import Table
-from rich.text import Text
 
 from calibrator.cli.console import AnswerConsole
 from calibrator.errors import NothingToSayError
@@ -22,9 +22,9 @@ from calibrator.sweep.judging import trial_settings
 from calibrator.sweep.replay import Replay, ReplayResult, replayed_stop, summary_sentences
 from calibrator.sweep.rounds import design_space
 from calibrator.verdicts.judge import judge
-from reports.numbers import rate, visible
+from reports.numbers import visible
 
-COLUMNS = ("trial", "estimator", "S", "eta", "updates", "verdict", "would end at", "verdict then", "saved")
+COLUMNS = ("run", "updates", "verdict", "would end at", "changed to")
 
 
 def print_replay(root: Path, *, as_json: bool) -> None:
@@ -41,7 +41,7 @@ def print_replay(root: Path, *, as_json: bool) -> None:
         print(json.dumps(content(answer), indent=2, allow_nan=False))
         return
     console = AnswerConsole()
-    console.print(_table(root, answer))
+    console.print(_table(answer))
     for line in [*summary_sentences(answer), *_about_targets(answer)]:
         console.print(visible(line), markup=False, highlight=False, soft_wrap=True)
 
@@ -109,14 +109,10 @@ def _replay(result: TrialResult, spaces: dict[str, DesignSpace], targets: dict[s
     )
 
 
-def _table(root: Path, answer: ReplayResult) -> Table:
-    table = Table(
-        title=Text(f"{visible(str(root))}: finished curves, cut and judged anew"), title_justify="left"
-    )
+def _table(answer: ReplayResult) -> Table:
+    table = Table(title="Finished curves, cut and judged anew", title_justify="left", box=box.SIMPLE_HEAD)
     for name in COLUMNS:
-        table.add_column(
-            name, justify="left" if name in ("estimator", "verdict", "verdict then") else "right"
-        )
+        table.add_column(name, justify="right" if name == "updates" else "left", no_wrap=True)
     for run in answer.runs:
         table.add_row(*_cells(run))
     return table
@@ -124,19 +120,11 @@ def _table(root: Path, answer: ReplayResult) -> Table:
 
 def _cells(run: Replay) -> list[str]:
     made = f"{run.updates} of {run.planned}" if run.ended_early else str(run.updates)
-    then = ["-", "unknown afterwards" if run.ended_early else "", ""]
+    end = "unknown" if run.ended_early else "-"
     if run.stop is not None:
-        word = f"{run.stop.verdict.value}{' (changed)' if run.changed else ''}"
-        then = [f"{run.stop.updates} ({run.stop.rule})", word, str(run.saved)]
-    return [
-        str(run.trial),
-        run.estimator,
-        str(run.sync_interval),
-        rate(run.learning_rate),
-        made,
-        run.verdict.value,
-        *then,
-    ]
+        end = f"{run.stop.updates} {run.stop.rule}"
+    then = run.stop.verdict.value if run.stop is not None and run.changed else ""
+    return [visible(run.run), made, run.verdict.value, end, then]
 
 
 def _about_targets(answer: ReplayResult) -> list[str]:

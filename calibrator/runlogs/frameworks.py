@@ -142,6 +142,22 @@ FRAMEWORKS: dict[str, Framework] = {
 }
 
 
+ALSO_CALLED = {
+    **dict.fromkeys(("own", "grpo-calibrator", "calibrator"), "calibrate"),
+    **dict.fromkeys(("verl-jsonl", "verl-file", "verl-tensorboard", "verl-async"), "verl"),
+    **dict.fromkeys(("trl-async", "trl-trainer-state", "trl-state", "trl-grpo", "hf"), "trl"),
+    **dict.fromkeys(("slime-jsonl", "miles"), "slime"),
+    **dict.fromkeys(("tb", "tensorboard-events"), "tensorboard"),
+    **dict.fromkeys(("generic", "jsonl", "wandb", "unknown"), "other"),
+    "primerl": "prime-rl",
+    "tinker-cookbook": "tinker",
+    "nemo": "nemo-rl",
+    "torchtitan": "titanrl",
+    "pipeline-rl": "pipelinerl",
+}
+"""Other names that people give them."""
+
+
 def guess(form: str, names: Iterable[str]) -> str:
     """The framework that writes this format with these columns."""
     held = {plain(name) for name in names}

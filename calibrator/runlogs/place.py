@@ -41,6 +41,8 @@ class Placement:
     spacing: float = 1.0
     """Updates from row to row."""
     notes: list[str] = field(default_factory=list)
+    by_order: bool = False
+    """Whether the rows were merely counted, so that equal rows are different updates."""
 
     def drop(self, rows: np.ndarray) -> None:
         """Take the place of rows that do not count."""
@@ -80,7 +82,9 @@ def place(table: LogTable, picks: Picks, framework: Framework, updates_per_row: 
     certain = own or axis == names.TRAIN_STEP or framework.counts_updates
     unit, said = (1, []) if own else _unit(updates_per_row, spacing, certain=certain)
     placed = _on(steps, training, unit, evaluated_only)
-    placed.notes += notes + said
+    placed.notes += (
+        notes + said + ([] if own else _disagreeing(table, axis, steps, training, framework.not_steps))
+    )
     if framework.averages and spacing > 1.0:
         _stretch(placed, training)
     return placed
@@ -167,6 +171,20 @@ def _rows_of_a_step(table: LogTable, picks: Picks, steps: Floats, training: np.n
     return usual if differ else 1
 
 
+def _disagreeing(
+    table: LogTable, axis: str, steps: Floats, training: np.ndarray, excluded: tuple[str, ...]
+) -> list[str]:
+    """A note on other columns of steps that do not rise with the one that is used."""
+    others = []
+    for name in names.columns_of(names.STEPS, table.columns):
+        shift = (_whole(table, name) - steps)[training]
+        shift = shift[~np.isnan(shift)]
+        counts_otherwise = names.plain(name) in (*excluded, "_step")
+        if name != axis and shift.size > 1 and np.ptp(shift) > 0 and not counts_otherwise:
+            others.append(name)
+    return [f"Steps are counted by {axis}; {', '.join(others)} rises differently."] if others else []
+
+
 def _over_rows(table: LogTable, name: str) -> Floats:
     out = np.full(table.rows, np.nan)
     out[table.columns[name].at()] = table.columns[name].known()
@@ -232,7 +250,7 @@ def _by_order(
     count = np.cumsum(kept).astype(float) * unit
     _check(count[kept] / unit, unit)
     end = np.where(kept, count, np.nan)
-    placed = Placement(end - unit, end, count, unit, float(unit), notes)
+    placed = Placement(end - unit, end, count, unit, float(unit), notes, by_order=True)
     if evaluated_only:
         placed.begin, placed.end, placed.version = end - unit, end - unit, end - unit
     why = (

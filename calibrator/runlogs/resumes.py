@@ -7,7 +7,7 @@ import numpy as np
 from calibrator.errors import LogError
 from calibrator.runlogs.curve import Floats
 from calibrator.runlogs.place import RESTARTED_ROWS, TWO_RUNS, Placement
-from calibrator.runlogs.table import Column
+from calibrator.runlogs.table import LogTable
 
 LEAST_BRANCH = 3
 """Rows from which a step back is a resume, not a row that was written again."""
@@ -15,27 +15,62 @@ INTERLEAVED = 8
 INTERLEAVED_SHARE = 0.1
 
 
-def settle_resumes(placed: Placement, column: Column) -> list[str]:
-    """Drop what a resumed run left behind; returns what was done. `column` is the one whose values are compared.
+def settle_resumes(placed: Placement, table: LogTable, reference: str) -> list[str]:
+    """Drop what a resumed run left behind; returns what was done. `reference` is the column that is compared.
 
-    A row that says again what its step said before is a mere copy. Where values differ, the run went back and the
+    Rows that say again all that rows before them said are mere copies. Where values differ, the run went back and the
     last write counts; what the abandoned branch had beyond that is not part of the run. Raises LogError when the
     file seems to hold two runs.
     """
+    if placed.by_order:
+        return []
+    copies = _copies(table, placed)
+    placed.drop(copies)
+    notes = [f"{copies.size} rows were written twice; they count once."] if copies.size else []
+    column = table.columns[reference]
     rows, value = column.at(), column.known()
     keep = ~np.isnan(placed.end[rows]) & np.isfinite(value)
     rows, value = rows[keep], value[keep]
     end = placed.end[rows]
-    _, first, inverse = np.unique(end, return_index=True, return_inverse=True)
-    repeated = first[inverse] < np.arange(end.size)
-    if not repeated.any():
-        return []
-    differs = repeated & (value != value[first[inverse]])
+    differs = _differs(end, value)
     if not differs.any():
-        return [f"{int(repeated.sum())} rows were written twice; they count once."]
+        return notes
     falls = np.flatnonzero(np.diff(end) <= 0) + 1
     _refuse_interleaved(falls, differs, end, placed.unit)
-    return _go_back(placed, rows, end, falls, differs)
+    return notes + _go_back(placed, rows, end, differs)
+
+
+def _copies(table: LogTable, placed: Placement) -> np.ndarray:
+    """Rows whose numbers all stood in a row before at the same place, as had those of their whole stretch.
+
+    A stretch is what lies between rows of new places: a run that goes back may make some rows again to the digit.
+    """
+    sums = placed.end.view(np.uint64).copy()
+    odd = np.random.default_rng(0).integers(1, 2**62, size=(len(table.columns), 2), dtype=np.uint64) * 2 + 1
+    for column, (first, second) in zip(table.columns.values(), odd, strict=True):
+        bits = column.known().view(np.uint64) * first
+        sums[column.at()] += (bits ^ (bits >> np.uint64(29))) * second
+    same, again = _seen_before(sums), _seen_before(placed.end)
+    stretch = np.cumsum(~again)
+    others = np.bincount(stretch[again & ~same], minlength=table.rows + 1)
+    return np.flatnonzero(again & same & (others[stretch] == 0))
+
+
+def _seen_before(values: np.ndarray) -> np.ndarray:
+    _, first = np.unique(values, return_index=True)
+    before = np.ones(values.size, dtype=bool)
+    before[first] = False
+    return before
+
+
+def _differs(end: Floats, value: Floats) -> np.ndarray:
+    """Which entries have another value than the entry before them with the same end."""
+    order = np.argsort(end, kind="stable")
+    again = end[order][1:] == end[order][:-1]
+    other = value[order][1:] != value[order][:-1]
+    differs = np.zeros(end.size, dtype=bool)
+    differs[order[1:]] = again & other
+    return differs
 
 
 def _refuse_interleaved(falls: np.ndarray, differs: np.ndarray, end: Floats, unit: int) -> None:
@@ -47,10 +82,9 @@ def _refuse_interleaved(falls: np.ndarray, differs: np.ndarray, end: Floats, uni
         )
 
 
-def _go_back(
-    placed: Placement, rows: np.ndarray, end: Floats, falls: np.ndarray, differs: np.ndarray
-) -> list[str]:
+def _go_back(placed: Placement, rows: np.ndarray, end: Floats, differs: np.ndarray) -> list[str]:
     notes = []
+    falls = np.flatnonzero(np.diff(end) < 0) + 1
     for at, until in zip(falls, (*falls[1:], end.size), strict=True):
         if not differs[at:until].any() or until - at < LEAST_BRANCH:
             continue

@@ -10,8 +10,8 @@ from calibrator.runlogs.curve import Floats, Series
 from calibrator.runlogs.place import Placement
 from calibrator.runlogs.table import Column
 
-LONGEST_WITNESSED = 2_000_000
-"""Updates up to which witnesses are kept: each takes 8 bytes an update."""
+LONGEST_WITNESSED = 6_000_000
+"""Updates times sync interval up to which witnesses are kept: their running medians look at so many numbers."""
 
 
 @dataclass(frozen=True)

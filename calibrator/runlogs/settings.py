@@ -10,7 +10,7 @@ from typing import Annotated, Any
 from pydantic import Field, ValidationError, field_validator
 
 from calibrator.errors import LogError
-from calibrator.runlogs.frameworks import FRAMEWORKS
+from calibrator.runlogs.frameworks import ALSO_CALLED, FRAMEWORKS
 from calibrator.study.config import describe
 from trainer.config import Config
 
@@ -49,15 +49,21 @@ class LogSettings(Config):
         if name is None:
             return None
         known = name.strip().lower().replace("_", "-")
+        known = ALSO_CALLED.get(known, known)
         if known not in FRAMEWORKS:
             raise ValueError(f"take one of {', '.join(FRAMEWORKS)}, or leave it out to have it guessed")
         return known
 
 
 def settings_of(fields: Mapping[str, Any], *, source: str) -> LogSettings:
-    """Settings from the fields of a file or of options. Raises LogError naming `source` and the key."""
+    """Settings from the fields of a file or of options; null is as if left out.
+
+    Raises LogError naming `source` and the key.
+    """
     try:
-        return LogSettings.model_validate({key: value for key, value in fields.items() if key not in IGNORED})
+        return LogSettings.model_validate(
+            {key: value for key, value in fields.items() if key not in IGNORED and value is not None}
+        )
     except ValidationError as error:
         raise LogError(f"{source}: {describe(error)}") from error
 

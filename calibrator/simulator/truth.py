@@ -120,7 +120,7 @@ def simulated_run(
         )
     low = max(version - 1, 0) // sync_interval * sync_interval
     high = low + sync_interval
-    certain = version + math.ceil(max(rule.CERTAIN_DEEP_UPDATES, rule.CERTAIN_DEEP_SYNCS * sync_interval))
+    certain = version + math.ceil(max(rule.CERTAIN_DEEP_UPDATES, rule.CERTAIN_DEEP_AGE * sync_interval))
     made = min(updates, certain)
     return Run(
         **common,

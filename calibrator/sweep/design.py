@@ -50,7 +50,11 @@ class ProposedRun:
     learning_rate: float
     seed: int
     updates: int
+    """Length; what a survivor would do beyond it could not change the answer, see `stopping_cumulative_lr`."""
     reason: str
+    stopping_cumulative_lr: float | None = None
+    """L at which a survivor speaks for itself, since a prone run has very likely collapsed by then. `updates` reaches
+    it and lets a late fall show, unless the longest run is shorter. None: the run has a length of its own."""
 
 
 @dataclass(frozen=True)
@@ -86,9 +90,9 @@ class DesignSpace:
 def first_round(space: DesignSpace, *, rates_per_interval: int = 2) -> list[ProposedRun]:
     """Coarse round: for each S rates spread evenly in log eta around a centre that falls as S grows.
 
-    The centres move over the middle half of the log range while S runs over its whole range, so that eta and
-    S eta both vary and are not confounded: one rate alone or one interval alone cannot identify the
-    boundary.
+    The centres move while S runs over its whole range, so that eta and S eta both vary and are not confounded: one
+    rate alone or one interval alone cannot identify the boundary. They lie in the upper part of the range, where
+    runs die: a death is cheap and shows B, a survivor far below the boundary is dear and shows nothing.
     """
     intervals = sorted(set(space.sync_intervals))
     space = replace(space, longest=first_length(space))
@@ -119,6 +123,7 @@ def next_round(
     round_size: int,
     seconds_per_update: Mapping[int, float] | None = None,
     posterior: Posterior | None = None,
+    pairs: Sequence[tuple[int, float]] | None = None,
 ) -> list[ProposedRun]:
     """The `round_size` runs that are expected to narrow the advice most per update.
 
@@ -126,26 +131,26 @@ def next_round(
     kind of outcome was seen, the rates are bracketed from the bare verdicts: fourfold up while everything
     survives, fourfold down while everything dies. `seconds_per_update` of each swept S says which of them
     could be recommended (see `recommendable`); without it all count the same. `posterior` spares the fit where
-    the caller has made `design_posterior` of these runs already.
+    the caller has made `design_posterior` of these runs already; `pairs` are the (S, eta) to choose from once there
+    is a posterior, instead of the swept intervals times a log grid.
     """
     kinds = {is_event(run) for run in runs_so_far if is_used(run)}
     posterior = (posterior or design_posterior(runs_so_far)) if len(kinds) == 2 else None
     target = target_cumulative_lr(posterior, runs_so_far, space)
     if posterior is None:
-        pairs = _bracketing(runs_so_far, space, round_size)
+        chosen = _bracketing(runs_so_far, space, round_size)
         reason = "looks for the other outcome: all runs so far ended alike"
     else:
         weights = dict.fromkeys(space.sync_intervals, 1.0)
         if seconds_per_update is not None:
             weights = recommendable(posterior, seconds_per_update, risk=space.risk)
-        pairs = _most_telling(
-            posterior, runs_so_far, space, target=target, weights=weights, round_size=round_size
-        )
+        among = _candidates(runs_so_far, space) if pairs is None else list(pairs)
+        chosen = _most_telling(posterior, among, space, target=target, weights=weights, round_size=round_size)
         reason = "expected to narrow the largest stable rate most per update"
     start = len(runs_so_far)
     return [
         _proposed(space, pair, start + position, target=target * _patience(runs_so_far, pair), reason=reason)
-        for position, pair in enumerate(pairs)
+        for position, pair in enumerate(chosen)
     ]
 
 
@@ -167,6 +172,19 @@ def run_length(
     late = warmup - cumulative_learning_rate(warmup, peak=1.0, warmup=warmup)
     wanted = max(target_cumulative_lr / eta + late + window, CYCLES * sync_interval, shortest)
     return min(math.ceil(wanted / sync_interval - 1e-9) * sync_interval, horizon)
+
+
+def settled_length(space: DesignSpace, sync_interval: int, eta: float, *, target: float) -> int:
+    """Updates of a run of this space that ends once L = `target` is reached and noticed, see `run_length`."""
+    return run_length(
+        eta,
+        sync_interval,
+        target_cumulative_lr=target,
+        horizon=space.longest,
+        warmup=space.warmup,
+        window=space.window_at(sync_interval),
+        shortest=space.shortest,
+    )
 
 
 def target_cumulative_lr(posterior: Posterior | None, runs: Iterable[Run], space: DesignSpace) -> float:
@@ -255,8 +273,15 @@ def _proposed(
     space: DesignSpace, pair: tuple[int, float], position: int, *, target: float, reason: str
 ) -> ProposedRun:
     interval, rate = pair
-    updates = _length(space, pair, target)
-    return ProposedRun(space.estimator, interval, rate, space.seed(position), updates, reason)
+    return ProposedRun(
+        estimator=space.estimator,
+        sync_interval=interval,
+        learning_rate=rate,
+        seed=space.seed(position),
+        updates=settled_length(space, *pair, target=target),
+        reason=reason,
+        stopping_cumulative_lr=float(f"{target:.3g}"),
+    )
 
 
 def _patience(runs: Sequence[Run], pair: tuple[int, float]) -> int:
@@ -265,19 +290,6 @@ def _patience(runs: Sequence[Run], pair: tuple[int, float]) -> int:
     here = [run for run in runs if (run.sync_interval, run.learning_rate) == pair]
     unclear = sum(run.verdict is Verdict.INCONCLUSIVE for run in here)
     return int(2 ** min(max(2 * unclear - len(here), 0), 3))
-
-
-def _length(space: DesignSpace, pair: tuple[int, float], target: float) -> int:
-    interval, rate = pair
-    return run_length(
-        rate,
-        interval,
-        target_cumulative_lr=target,
-        horizon=space.longest,
-        warmup=space.warmup,
-        window=space.window_at(interval),
-        shortest=space.shortest,
-    )
 
 
 def _bracketing(runs: Sequence[Run], space: DesignSpace, round_size: int) -> list[tuple[int, float]]:
@@ -291,16 +303,15 @@ def _bracketing(runs: Sequence[Run], space: DesignSpace, round_size: int) -> lis
 
 def _most_telling(
     posterior: Posterior,
-    runs: Sequence[Run],
+    pairs: Sequence[tuple[int, float]],
     space: DesignSpace,
     *,
     target: float,
     weights: Mapping[int, float],
     round_size: int,
 ) -> list[tuple[int, float]]:
-    """Greedy choice; each pick splits the draws by its outcome before the next one is judged."""
+    """Greedy choice among `pairs`; each pick splits the draws by its outcome before the next one is judged."""
     draws = _thinned(posterior)
-    pairs = _candidates(runs, space)
     chance, cost = _outcomes(draws, pairs, space, target)
     intervals = sorted(weights)
     goals = np.stack([log_eta_at_risk(draws, interval, space.risk) for interval in intervals], axis=1)
@@ -332,11 +343,11 @@ def _outcomes(
     chance = np.empty((len(pairs), len(draws.log_B)))
     cost = np.empty(len(pairs))
     for k, (interval, rate) in enumerate(pairs):
-        updates = _length(space, (interval, rate), target)
+        updates = settled_length(space, interval, rate, target=target)
         noticed = max(updates - space.window_at(interval), 0)
         reached = cumulative_learning_rate(noticed, peak=rate, warmup=space.warmup)
         chance[k] = collapse_probability(draws, interval, rate, reached)
-        certain = max(rule.CERTAIN_DEEP_UPDATES, rule.CERTAIN_DEEP_SYNCS * interval)
+        certain = max(rule.CERTAIN_DEEP_UPDATES, rule.CERTAIN_DEEP_AGE * interval)
         ended = min(updates, budget / rate + space.warmup / 2 + interval / 2 + certain)
         mean = float(np.mean(chance[k]))
         cost[k] = mean * ended + (1 - mean) * updates

@@ -7,7 +7,6 @@ runs of the study, in hindsight. Units: updates, and LR x updates for cumulative
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Literal
@@ -16,7 +15,7 @@ import numpy as np
 from pydantic import BaseModel, ConfigDict
 
 from calibrator.runlogs.curve import Curve, Series
-from calibrator.sweep.design import DesignSpace, run_length
+from calibrator.sweep.design import DesignSpace, settled_length
 from calibrator.verdicts.judge import judge, judge_so_far
 from calibrator.verdicts.settings import JudgeSettings
 from calibrator.verdicts.types import Verdict
@@ -96,31 +95,19 @@ def replayed_stop(
         target: L at which a survivor is settled; None when the study does not know it.
     """
     S = settings.sync_interval
-    length = math.inf if target is None else settled_length(learning_rate, S, space=space, target=target)
+    length = curve.updates
+    if target is not None:
+        length = min(length, settled_length(space, S, learning_rate, target=target))
     for updates in cut_points(curve, S):
-        if updates >= min(length, curve.updates):
+        if updates >= length:
             break
         verdict = judge_so_far(curve_until(curve, updates), settings)
         if verdict is not None:
             return Stop(rule="certain", updates=updates, verdict=verdict.verdict)
-    if length >= curve.updates:
+    if length == curve.updates:
         return None
-    whole = settings.model_copy(update={"horizon": int(length), "ended": "finished"})
-    verdict = judge(curve_until(curve, int(length)), whole)
-    return Stop(rule="settled", updates=int(length), verdict=verdict.verdict)
-
-
-def settled_length(learning_rate: float, sync_interval: int, *, space: DesignSpace, target: float) -> int:
-    """Updates that the design gives a run at this pair so that L = `target` is reached and noticed."""
-    return run_length(
-        learning_rate,
-        sync_interval,
-        target_cumulative_lr=target,
-        horizon=space.longest,
-        warmup=space.warmup,
-        window=space.window_at(sync_interval),
-        shortest=space.shortest,
-    )
+    planned = settings.model_copy(update={"horizon": length, "ended": "finished"})
+    return Stop(rule="settled", updates=length, verdict=judge(curve_until(curve, length), planned).verdict)
 
 
 def cut_points(curve: Curve, sync_interval: int) -> list[int]:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from calibrator.runlogs.curve import Floats
 from calibrator.verdicts import settings as rule
 from calibrator.verdicts.levels import trailing_mean
 from calibrator.verdicts.track import Track
@@ -40,6 +41,8 @@ class Fall:
     """Updates between its first and its last version."""
     updates: float
     """From its first version to the last observation."""
+    age: float
+    """From the last good version to the last observation."""
     width: float
     """Updates between the last good and the first fallen version."""
     gaps: int
@@ -87,18 +90,24 @@ def last_fall(track: Track, sync_interval: int) -> Fall | None:
         good=int(good[-1]),
         first=first,
         before=float(1.0 - np.quantile(kept, USUAL_RANK)),
-        versions_before=int(np.unique(track.version[: good[-1] + 1]).size),
+        versions_before=_distinct(track.version[: good[-1] + 1]),
         updates_before=float(track.version[first] - track.version[0]),
         depth=float(np.median(tail)),
         last_depth=float(np.mean(tail[-quarter:])),
         trough=float(np.max(trailing_mean(tail, quarter)[quarter - 1 :])),
-        versions=int(np.unique(track.version[first:]).size),
+        versions=_distinct(track.version[first:]),
         span=float(track.version[-1] - track.version[first]),
         updates=float(np.max(track.seen[first:]) - track.version[first]),
+        age=float(np.max(track.seen[first:]) - track.version[good[-1]]),
         width=float(track.version[first] - track.version[good[-1]]),
         gaps=first - int(good[-1]),
         dry_rows=float(track.rows[first:][~track.probe[first:] & (track.raw[first:] >= rule.DRY)].sum()),
     )
+
+
+def _distinct(version: Floats) -> int:
+    """Different values among sorted ones, of which there is one at least."""
+    return 1 + int(np.count_nonzero(np.diff(version)))
 
 
 def dips(track: Track) -> list[Dip]:
@@ -130,13 +139,15 @@ def certain(fall: Fall, sync_interval: int) -> bool:
     if fall.dry or not confirmed(fall, sync_interval):
         return fall.dry
     if fall.deep:
-        return fall.updates >= max(rule.CERTAIN_DEEP_UPDATES, rule.CERTAIN_DEEP_SYNCS * sync_interval)
+        needed = max(rule.CERTAIN_DEEP_UPDATES, rule.CERTAIN_DEEP_SYNCS * sync_interval)
+        return fall.updates >= needed and fall.age >= rule.CERTAIN_DEEP_AGE * sync_interval
     # One version alone may have been a lucky one.
     if fall.versions_before < rule.USUAL_VERSIONS or fall.updates_before < rule.USUAL_UPDATES:
         return False
     rising = fall.trough - fall.last_depth >= rule.RISING
     needed = max(rule.CERTAIN_PARTIAL_UPDATES, rule.CERTAIN_PARTIAL_SYNCS * sync_interval)
-    return not rising and fall.updates >= needed
+    old = fall.updates >= needed and fall.age >= rule.CERTAIN_PARTIAL_AGE * sync_interval
+    return old and not rising
 
 
 def fallen(fall: Fall) -> bool:

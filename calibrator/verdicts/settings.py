@@ -45,6 +45,9 @@ CERTAIN_DEEP_UPDATES, CERTAIN_DEEP_SYNCS = 40, 1.5
 which up to S pass before rollouts show it and up to 20 until the level has halved and somebody looks."""
 CERTAIN_PARTIAL_UPDATES, CERTAIN_PARTIAL_SYNCS = 40, 1.5
 """Online, a partial fall is certain after this, unless it is recovering."""
+CERTAIN_DEEP_AGE, CERTAIN_PARTIAL_AGE = 2.0, 2.5
+"""Online, synchronizations that must have passed since the last good version: where probes tell the onset early, one
+can wait for the next policies, since runs with long intervals swing for a sync or two and come back."""
 USUAL_VERSIONS, USUAL_UPDATES = 2, 16
 """Online, versions and updates that must show the level from which a partial fall is measured."""
 RISING = 0.2

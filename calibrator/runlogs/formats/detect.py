@@ -57,7 +57,7 @@ def _read_folder(folder: Path, table: LogTable) -> Source:
         return events.read_events(files, table)
     logs = [folder / name for name in IN_FOLDERS if (folder / name).is_file()]
     below = sorted({path.parent for path in folder.glob(f"*/*{events.MARK}*")})
-    if len(logs) == 1 and not below:
+    if len(logs) == 1:
         return _read_file(logs[0], table, None)
     if len(below) == 1 and not logs:
         return events.read_events(events.event_files(below[0]), table)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import re
 from collections import Counter
@@ -14,14 +15,15 @@ from calibrator.runlogs.formats.source import Source, line_blocks
 from calibrator.runlogs.table import LogTable, number
 
 _ESCAPES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
-_DICTIONARY = re.compile(r"\{\s*'.*\}")
 _ITEM = re.compile(r"['\"]([^'\"]{1,200})['\"]\s*:\s*(?:['\"]([^'\"]{0,64})['\"]|([-+.\w()]{1,64}))")
 _STEP = re.compile(r"\bstep\b\s?[:=#]?\s?(\d{1,18})\b(?!\.\d)", re.IGNORECASE)
 _BETWEEN = re.compile(r"\s+[-|]\s+|,\s+|\s{2,}|\t")
 _PAIR = re.compile(r"\s*([^:=]{1,120}?)\s*[:=]\s*(\S{1,64})")
 _TABLE_HEAD = re.compile(r"\btrain step (\d{1,18})\s*/\s*(\d{1,18})\s+done", re.IGNORECASE)
-_CELLS = re.compile(r"\s*[│┃|]\s*")
+_CELLS = re.compile(r"[│┃|]")
 _THREE_DECIMALS = re.compile(r"[-+]?\d+\.\d{3}")
+FEW_LINES = 16
+"""Lines that are read one by one when any of them is no JSON object; more are halved first."""
 LONGEST_TEXT = 200_000
 """Longer lines are data or stack traces, never a row that a console prints."""
 
@@ -31,8 +33,14 @@ VERL, TRL, JSONL, CONSOLE = "verl-console", "trl-console", "jsonl", "console"
 def read_lines(path: Path, table: LogTable) -> Source:
     """Rows of any log of lines; lines that are no rows are passed over, and counted where all should be rows."""
     reader = _Reader(table)
-    for lines, torn in line_blocks(path):
-        reader.take(lines, torn=torn)
+    collecting = gc.isenabled()
+    gc.disable()  # a collection would walk through the rows of a block, which hold no cycles
+    try:
+        for lines, torn in line_blocks(path):
+            reader.take(lines, torn=torn)
+    finally:
+        if collecting:
+            gc.enable()
     reader.flush()
     return Source(
         table,
@@ -74,17 +82,22 @@ class _Reader:
 
     def take(self, lines: list[bytes], *, torn: bool) -> None:
         """Add the rows of some lines; `torn`: the only line has no end."""
-        texts = [line for line in lines if line.strip(b" \t\r\0")]
-        rows = _objects(texts)
-        if rows is None:
+        rows = _objects(lines)
+        if rows is None and not all(lines):
+            rows = _objects([line for line in lines if line.strip(b" \t\r\0")])
+        if rows is not None:
+            self._line += len(lines)
+            self._table.add_all(rows)
+            self._kinds[JSONL] += len(rows)
+        elif len(lines) > FEW_LINES:
+            half = len(lines) // 2
+            self.take(lines[:half], torn=False)
+            self.take(lines[half:], torn=torn)
+        else:
             for line in lines:
                 self._line += 1
                 if line.strip(b" \t\r\0"):
                     self._one(line, torn=torn)
-            return
-        self._line += len(lines)
-        self._table.add_all(rows)
-        self._kinds[JSONL] += len(rows)
 
     def flush(self) -> None:
         """Add the printed table that is still open."""
@@ -116,11 +129,15 @@ class _Reader:
         self._kinds[kind] += 1
 
     def _dictionary(self, text: str) -> bool:
-        bare_nan = (
-            text.startswith('{"') and text.rstrip().endswith("}") and text.count("{") == text.count("}")
+        # JSON with a bare nan is read like a Python dictionary; what is torn has no end.
+        begin, end = text.find("{'"), text.rfind("}")
+        if text.startswith('{"') and text.count("{") == text.count("}"):
+            begin = 0
+        row = (
+            {key: word or bare for key, word, bare in _ITEM.findall(text, begin, end)}
+            if 0 <= begin < end
+            else {}
         )
-        found = re.fullmatch(r"\s*(.*)", text) if bare_nan else _DICTIONARY.search(text)
-        row = {key: word or bare for key, word, bare in _ITEM.findall(found.group())} if found else {}
         if not any(number(value) is not None for value in row.values()):
             return False
         self._row(TRL, row)
@@ -153,7 +170,7 @@ class _Reader:
             return True
         if self._open_table is None or not _CELLS.search(text):
             return False
-        cells = [cell for cell in _CELLS.split(text.strip()) if cell]
+        cells = [cell.strip() for cell in _CELLS.split(text) if cell.strip()]
         found = {a: b for a, b in pairwise(cells) if number(a) is None and number(b) is not None}
         self._open_table |= found
         return bool(found)

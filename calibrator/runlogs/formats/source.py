@@ -36,7 +36,7 @@ def read_whole(path: Path) -> str:
     """The text of a small enough file. Raises LogError."""
     if path.stat().st_size > LARGEST_DOCUMENT:
         raise LogError(
-            f"{path} is one JSON document of over {LARGEST_DOCUMENT // MIB} MiB; give JSON lines instead"
+            f"{path} is over {LARGEST_DOCUMENT // MIB} MiB of UTF-16 or one JSON document; give JSON lines instead"
         )
     return decode(path.read_bytes())
 
@@ -54,11 +54,12 @@ def line_blocks(path: Path) -> Iterator[tuple[list[bytes], bool]]:
     Raises LogError for a line that no log has.
     """
     with path.open("rb") as file:
-        if file.read(2) in (b"\xff\xfe", b"\xfe\xff"):
-            lines = decode(path.read_bytes()).encode().split(b"\n")
+        mark = file.read(3)
+        if mark[:2] in (b"\xff\xfe", b"\xfe\xff"):
+            lines = read_whole(path).encode().split(b"\n")
             yield lines, bool(lines[-1].strip())
             return
-        file.seek(3 if path.open("rb").read(3) == b"\xef\xbb\xbf" else 0)
+        file.seek(3 if mark == b"\xef\xbb\xbf" else 0)
         rest = b""
         while block := file.read(BLOCK):
             lines = (rest + block).split(b"\n")

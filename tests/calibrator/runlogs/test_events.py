@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -101,3 +102,10 @@ def test_without_the_library_it_says_what_to_install(
     monkeypatch.setitem(sys.modules, "tensorboard.backend.event_processing.event_file_loader", None)
     with pytest.raises(LogError, match=r"grpo-calibrator\[tensorboard\]"):
         judged(file)
+
+
+def test_metrics_win_over_what_was_sent_to_tensorboard(tmp_path: Path, course: Course) -> None:
+    write(tmp_path / "tensorboard", verl(course(50)))
+    rows = [{"step": i, "reward": reward} for i, reward in enumerate(course(80))]
+    (tmp_path / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    assert judged(tmp_path).verdict.updates == 80

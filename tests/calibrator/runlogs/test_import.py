@@ -324,3 +324,51 @@ def test_nested_objects_and_foreign_lines_between_rows(log: Log, course: Course)
     found = log("\n".join(rows) + "\n")
     assert (found.verdict.verdict, found.verdict.updates) == ("collapsed", ROWS)
     assert warned(found, "no JSON objects (line 71")
+
+
+def test_two_columns_of_steps_that_disagree_are_said(log: Log, course: Course) -> None:
+    rows = [{"step": 4 * i + 3, "global_step": i, "reward": reward} for i, reward in enumerate(course())]
+    found = log(rows, updates_per_row=4)
+    assert found.verdict.updates == 4 * ROWS
+    assert warned(found, "counted by global_step; step rises differently")
+    rows = [{"step": i + 1, "global_step": i, "reward": reward} for i, reward in enumerate(course())]
+    assert not warned(log(rows, updates_per_row=4), "rises differently")
+
+
+def test_a_cap_that_never_bound_is_said(log: Log, course: Course, verl: Verl) -> None:
+    rows = verl(course(), **{"training/off_policy/trajectory_staleness_worst/max": 1})
+    found = log(rows, framework="verl", sync_interval=1, max_lag=7)
+    assert found.max_lag == 7
+    assert warned(found, "largest lag in the log is 1")
+    assert warned(log(verl(course()), framework="verl", sync_interval=4, max_lag=1), "less than S - 1 = 3")
+
+
+def test_null_in_a_settings_file_is_as_if_left_out(log: Log, course: Course, verl: Verl) -> None:
+    found = log(verl(course()), framework=None, reward_floor=None, horizon=None, updates_per_row=None)
+    assert found.settings.reward_floor == 0.0
+
+
+@pytest.mark.parametrize(
+    ("name", "known"), [("Prime_RL", "prime-rl"), ("own", "calibrate"), ("miles", "slime")]
+)
+def test_frameworks_by_other_names(log: Log, course: Course, verl: Verl, name: str, known: str) -> None:
+    assert log(verl(course(20)), framework=name).settings.framework == known
+
+
+@pytest.mark.parametrize("shape", ["each row twice", "all of it twice", "old rows at the end"])
+def test_a_resumed_log_that_is_doubled_as_well(log: Log, course: Course, verl: Verl, shape: str) -> None:
+    resumed = verl(course()[:182]) + verl(course(seed=1))[150:]
+    plain = log(resumed, **VERL).verdict
+    other = {
+        "each row twice": [row for row in resumed for _ in range(2)],
+        "all of it twice": resumed + resumed,
+        "old rows at the end": resumed + resumed[155:170],
+    }[shape]
+    found = log(other, **VERL)
+    assert found.verdict.model_copy(update={"warnings": []}) == plain.model_copy(update={"warnings": []})
+    assert warned(found, "rows were written twice")
+
+
+def test_equal_rows_without_steps_are_different_updates(log: Log) -> None:
+    rows = [str({"loss": 0.0, "grad_norm": 0.0, "learning_rate": 1e-6, "reward": 0.0})] * 60
+    assert log("\n".join(rows) + "\n").verdict.updates == 60

@@ -122,6 +122,14 @@ def test_run_length_reaches_the_target_or_the_horizon(eta: float, S: int, target
     assert updates == 400 or (updates % S == 0 and updates >= 3 * S)
 
 
+def test_proposals_say_at_which_l_they_stop(runs: list[Run]) -> None:
+    for run in [*design.first_round(SPACE), *design.next_round(runs, SPACE, round_size=4)]:
+        assert run.stopping_cumulative_lr is not None
+        reached = cumulative_learning_rate(run.updates, peak=run.learning_rate, warmup=SPACE.warmup)
+        bound = run.updates >= min(SPACE.longest, design.first_length(SPACE)) - run.sync_interval
+        assert bound or reached >= run.stopping_cumulative_lr * (1 - 5e-3)
+
+
 def test_a_larger_rate_needs_no_more_updates() -> None:
     lengths = [
         design.run_length(eta, 4, target_cumulative_lr=0.2, horizon=400, warmup=10)
@@ -211,6 +219,12 @@ def test_next_round_gives_new_seeds_and_stays_within_the_space(runs: list[Run]) 
         assert run.sync_interval in SPACE.sync_intervals
         assert run.learning_rate == float(f"{run.learning_rate:.1e}")
         assert 1e-4 * 0.95 <= run.learning_rate <= 5.12e-2 * 1.05
+
+
+def test_a_round_can_be_restricted_to_given_pairs(runs: list[Run]) -> None:
+    pairs = [(4, 1e-3), (16, 2e-3), (64, 4e-3)]
+    proposed = design.next_round(runs, SPACE, round_size=5, pairs=pairs)
+    assert {(run.sync_interval, run.learning_rate) for run in proposed} <= set(pairs)
 
 
 def test_proposals_are_near_the_boundary(runs: list[Run]) -> None:
