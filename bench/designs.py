@@ -38,7 +38,7 @@ from calibrator.laws.posterior import Posterior
 from calibrator.laws.priors import scales
 from calibrator.laws.solve import Starts, first_starts, resample, solve
 from calibrator.laws.types import Run
-from calibrator.simulator.truth import Truth, simulated_run
+from calibrator.simulator.truth import NOTICED, Truth, simulated_run
 from calibrator.sweep import design
 from calibrator.sweep.design import DesignSpace
 
@@ -74,6 +74,7 @@ class World:
             learning_rates=(self.middle / 16, 8 * self.middle),
             longest=LONGEST,
             risk=RISK,
+            window=NOTICED,  # what the simulated verdict needs; real ones wait for partial falls, too
         )
 
     def run(self, interval: int, rate: float, seed: int, updates: int) -> Run:

@@ -71,8 +71,9 @@ class DesignSpace:
     """Most updates of a run of the sweep."""
     warmup: int = 0
     risk: float = 0.05
-    window: int = 24
-    """Updates after which a deep fall counts at the end of a run, where one sync is not longer."""
+    window: int = rule.PARTIAL_UPDATES
+    """Updates that a run goes on after a possible onset, where one sync is not longer: by then its end can tell a
+    partial fall from a dip, and the run is not wasted as inconclusive."""
     shortest: int = 64
     """Fewest updates of a run: enough for a baseline and for a drop that persists."""
 

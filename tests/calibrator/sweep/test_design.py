@@ -256,7 +256,7 @@ def test_target_covers_the_budget(posterior: Posterior, runs: list[Run]) -> None
     target = design.target_cumulative_lr(posterior, runs, SPACE)
     assert target > np.exp(np.median(posterior.log_B))
     before = design.target_cumulative_lr(None, [], SPACE)
-    assert before == pytest.approx(math.sqrt(4e-4 * 1.28e-2) * (400 - 24 - 4.5))
+    assert before == pytest.approx(math.sqrt(4e-4 * 1.28e-2) * (400 - SPACE.window - 4.5))
 
 
 def test_weights_favour_what_could_be_recommended(posterior: Posterior) -> None:

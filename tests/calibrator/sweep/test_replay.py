@@ -21,6 +21,8 @@ from calibrator.verdicts.types import Verdict
 
 S, ETA, UPDATES = 4, 1e-3, 320
 SPACE = DesignSpace(estimator="gmc", sync_intervals=(S,), learning_rates=(1e-4, 1e-2), longest=UPDATES)
+SETTLED = 100 + SPACE.window
+"""Updates that reach L = 0.1 at this rate, and let a late fall show."""
 SETTINGS = JudgeSettings(sync_interval=S, horizon=UPDATES, full_marks=1.0)
 
 
@@ -104,7 +106,7 @@ def test_a_dip_that_recovers_ends_nothing() -> None:
 
 def test_a_survivor_is_settled_once_l_is_reached_and_noticed() -> None:
     stop = stop_of(curve_from_rows(rows()), target=0.1)
-    assert stop == Stop(rule="settled", updates=124, verdict=Verdict.STABLE)
+    assert stop == Stop(rule="settled", updates=SETTLED, verdict=Verdict.STABLE)
     assert stop_of(curve_from_rows(rows()), target=10.0) is None
 
 
@@ -112,7 +114,7 @@ def test_a_collapse_after_the_settled_length_is_a_changed_verdict() -> None:
     curve = curve_from_rows(rows(down=(200, 10**6)))
     run = replayed(curve, stop_of(curve, target=0.1))
     assert run.changed
-    assert run.saved == UPDATES - 124
+    assert run.saved == UPDATES - SETTLED
     early = curve_from_rows(rows(down=(60, 10**6)))
     assert not replayed(early, stop_of(early, target=0.3)).changed
 
@@ -164,7 +166,7 @@ def test_the_answer_in_words_counts_what_is_known_and_says_what_is_not() -> None
     )
     told, unknown = replay.summary_sentences(result)
     assert "Of the 2 runs" in told
-    assert "196 of 640 updates and changed 1 verdict: late." in told
+    assert f"{UPDATES - SETTLED} of {2 * UPDATES} updates and changed 1 verdict: late." in told
     assert unknown.startswith("1 run was ended early, 208 updates before")
     assert "unknown" in unknown
 
