@@ -278,7 +278,9 @@ TASKS: dict[str, tuple[Callable[[int], Tasks], int]] = {
 
 
 def make(path: Path, tasks: Tasks) -> None:
-    """Append the rows that `path` lacks."""
+    """Append the rows that `path` lacks. A line that a kill tore is made again."""
+    if path.is_file() and (torn := path.read_bytes().rpartition(b"\n")[2]):
+        os.truncate(path, path.stat().st_size - len(torn))
     done = {(row["scenario"], int(row["study"])) for row in read(path)}
     path.parent.mkdir(parents=True, exist_ok=True)
     start, made = time.perf_counter(), 0
@@ -340,6 +342,9 @@ def safety_report(rows: Sequence[Mapping[str, str]]) -> list[str]:
         for grid in grids:
             lines.append(_safety_line(f"{spread} | all | {grid}", [r for r in same if r["grid"] == grid]))
         lines.append(_safety_line(f"{spread} | all | {' and '.join(grids)}", same))
+    for grid in dict.fromkeys(row["grid"] for row in rows):
+        sharp = [row for row in rows if row["scenario"] in ("0.1", "0.2", "0.3") and row["grid"] == grid]
+        lines.append(_safety_line(f"0.1, 0.2 and 0.3 | all | {grid}", sharp))
     drawn = [row for row in rows if row["scenario"] == "0.1-0.5"]
     for boundary, alpha in FAMILIES:
         part = [row for row in drawn if (row["boundary"], row["alpha"]) == (boundary, f"{alpha:g}")]

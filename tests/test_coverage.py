@@ -68,6 +68,8 @@ def test_a_study_is_a_function_of_its_number_and_is_made_once(bench: ModuleType,
         return [("s", number, lambda n=number: made.append(n) or {"value": n}) for number in range(count)]
 
     bench.make(tmp_path / "rows.csv", tasks(2))
-    bench.make(tmp_path / "rows.csv", tasks(3))
-    assert made == [0, 1, 2]
+    path = tmp_path / "rows.csv"
+    path.write_bytes(path.read_bytes()[:-2])  # killed in the middle of the second line
+    bench.make(path, tasks(3))
+    assert made == [0, 1, 1, 2]
     assert [row["value"] for row in bench.read(tmp_path / "rows.csv")] == ["0", "1", "2"]

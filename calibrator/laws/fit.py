@@ -82,7 +82,9 @@ def _stratum(run: Run) -> tuple[str, tuple[tuple[str, str], ...]]:
 
 
 def _order(run: Run) -> tuple[object, ...]:
-    return _stratum(run), run.effective_interval, run.learning_rate, run.seed, run.run, run.model_dump_json()
+    """Names are unique in a stratum; where they are not, what decides is what the run showed."""
+    shown = (run.updates, run.verdict, run.cumulative_lr, run.cumulative_lr_onset_high or 0.0)
+    return _stratum(run), run.effective_interval, run.learning_rate, run.seed, run.run, *shown
 
 
 def _fit_stratum(runs: tuple[Run, ...]) -> FittedStratum:

@@ -106,10 +106,11 @@ def _log_share(z_low: Floats, z_high: Floats) -> Floats:
 
 
 def _prone_score(group: Group, p: Parameters) -> Floats:
+    intervals, which = group.intervals
     boundary = log_eta_max(
-        p.boundary, group.S, log_C=p.log_C[:, None], alpha=p.alpha[:, None], log_eta_0=p.log_eta_0[:, None]
+        p.boundary, intervals, log_C=p.log_C[:, None], alpha=p.alpha[:, None], log_eta_0=p.log_eta_0[:, None]
     )
-    return np.asarray((group.log_eta - boundary) / p.sigma_C[:, None], dtype=np.float64)
+    return np.asarray((group.log_eta - boundary[:, which]) / p.sigma_C[:, None], dtype=np.float64)
 
 
 def _budget_score(group: Group, log_L: Floats, p: Parameters) -> Floats:

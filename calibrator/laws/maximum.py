@@ -18,6 +18,8 @@ from calibrator.laws.types import MaximumLikelihood
 EDGE = 6.0
 """Half-width of the box that is searched, in prior standard deviations: a spread may be 40 times smaller or larger than
 its prior's centre, a place e^12 times."""
+PRECISION = 1e-8
+"""Relative gain of the log likelihood at which the search ends: six digits of it are reported."""
 FLAT = 0.05
 """Fall of the log likelihood, from the maximum to the edge of the box, below which a parameter is open."""
 
@@ -54,7 +56,14 @@ def _climb(density: Callable[[Floats], Floats], start: Floats) -> Floats:
         return -value, -gradient
 
     box = [(-EDGE, EDGE)] * start.size
-    found = minimize(objective, start, jac=True, method="L-BFGS-B", bounds=box, options={"maxiter": 200})
+    found = minimize(
+        objective,
+        start,
+        jac=True,
+        method="L-BFGS-B",
+        bounds=box,
+        options={"maxiter": 200, "ftol": PRECISION},
+    )
     return np.asarray(found.x, dtype=np.float64)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,6 +28,12 @@ class Group:
     log_low: Floats
     log_high: Floats
     count: Floats
+
+    @cached_property
+    def intervals(self) -> tuple[Floats, NDArray[np.intp]]:
+        """The distinct S_eff, and for each observation which of them it has: a boundary is needed once for each."""
+        distinct, which = np.unique(self.S, return_inverse=True)
+        return distinct, which
 
 
 @dataclass(frozen=True)

@@ -84,7 +84,7 @@ def sample(
         log_weight = log_density(z) - _log_proposal(components, z)
         weight = np.exp(log_weight - logsumexp(log_weight))
         effective = float(1 / np.sum(weight**2))
-        if effective >= (ENOUGH * points if turn < ROUNDS else LEAST):
+        if effective >= (max(ENOUGH * points, LEAST) if turn < ROUNDS else LEAST):
             break
         components = _refit(components, z, log_weight)
     evidence = float(logsumexp(log_weight) - np.log(points))

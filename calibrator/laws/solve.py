@@ -18,11 +18,11 @@ from calibrator.laws.priors import LOG_SIGMA_MEAN, Prior, Scales, parameters, pr
 from calibrator.laws.sampling import Floats, LogDensity, Weighted, sample, sobol
 
 DRAWS = 4000
-MOST_POINTS, FEWEST_POINTS = 4096, 256
+MOST_POINTS, FEWEST_POINTS = 4096, 128
 EVALUATIONS = 2_500_000
 """Draws x runs in one round of sampling; with many runs the posterior is normal and few points do."""
-MANY_ROWS = 1500
-"""Distinct rows above which modes and curvature are found on about so many of them."""
+MANY_ROWS, ROUGH_ROWS = 1500, 750
+"""Distinct rows above which modes and curvature are found on a part of them, and about how many that are."""
 SCOUTS = 128
 """Points of the prior among which a second start is sought."""
 
@@ -101,7 +101,7 @@ def point_count(observations: Observations, most: int = MOST_POINTS) -> int:
 def first_starts(observations: Observations, at: Scales, naive: Naive | None) -> Starts:
     """Two starts for each boundary: the best two of the naive answer, the prior's centre and SCOUTS."""
     starts = {}
-    seen = thinned(observations, MANY_ROWS) if is_large(observations) else observations
+    seen = thinned(observations, ROUGH_ROWS) if is_large(observations) else observations
     for boundary in (POWER, CEILING, CONSTANT):
         given = prior(boundary, at)
         guesses = [np.zeros(given.mean.size)]
@@ -135,7 +135,7 @@ def _row_count(observations: Observations) -> int:
 
 
 def _sample(observations: Observations, given: Prior, starts: list[Floats], points: int) -> Weighted:
-    rough = _density(thinned(observations, MANY_ROWS), given) if is_large(observations) else None
+    rough = _density(thinned(observations, ROUGH_ROWS), given) if is_large(observations) else None
     return sample(_density(observations, given), starts, points=points, rough=rough)
 
 

@@ -27,7 +27,8 @@ OPTIONAL = (
     "cumulative_lr_onset_low",
     "cumulative_lr_onset_high",
 )
-
+KNOWN = frozenset(REQUIRED + OPTIONAL)
+VERDICTS = frozenset(verdict.value for verdict in Verdict)
 MOST_RATE, MOST_COUNT = 1e3, 10**9
 """Larger learning rates and counts are typing errors."""
 TOLERANCE = 1e-6
@@ -59,14 +60,15 @@ def _rows(path: Path, text: str) -> Iterator[tuple[int, dict[str, str]]]:
     reader = csv.reader(io.StringIO(text, newline=""), skipinitialspace=True)
     try:
         header = _checked(path, [name.strip() for name in next(reader, [])])
-        for cells in reader:
-            if not any(cell.strip() for cell in cells):
+        for line in reader:
+            cells = [cell.strip() for cell in line]
+            if not any(cells):
                 continue
             if len(cells) != len(header):
                 raise StudyConfigError(
                     f"{path}, line {reader.line_num}: {len(cells)} cells where the header has {len(header)}."
                 )
-            yield reader.line_num, dict(zip(header, (cell.strip() for cell in cells), strict=True))
+            yield reader.line_num, dict(zip(header, cells, strict=True))
     except csv.Error as error:
         raise StudyConfigError(f"{path}, line {reader.line_num} is not CSV: {error}.") from error
 
@@ -121,7 +123,7 @@ class _Row:
         return Run(
             run=self._text("run"),
             estimator=self._text("estimator"),
-            strata={k: v for k, v in self._cells.items() if k not in REQUIRED + OPTIONAL and v},
+            strata={k: v for k, v in self._cells.items() if v and k not in KNOWN},
             sync_interval=sync_interval,
             max_lag=self._whole("max_lag", default=sync_interval - 1),
             learning_rate=rate,
@@ -145,7 +147,7 @@ class _Row:
 
     def _verdict(self) -> Verdict:
         text = self._text("verdict").lower()
-        if text not in list(Verdict):
+        if text not in VERDICTS:
             raise self._error("verdict", f"{text!r} is none of {', '.join(Verdict)}.")
         return Verdict(text)
 

@@ -100,7 +100,7 @@ def _boundaries(fit: BoundaryFit) -> Table:
             rows.append((*head, symbol, point(value, form), bounds(value, form), _best(model, symbol)))
             head = ("", "")
         if model.maximum_likelihood is not None:
-            rows.append(("", "", "log L", "", "", f"{model.maximum_likelihood.log_likelihood:.2f}"))
+            rows.append(("", "", "log lik.", "", "", f"{model.maximum_likelihood.log_likelihood:.2f}"))
     caption = (
         f"Stability boundary; chosen: {fit.chosen}, {FORMULAS[fit.chosen]}; ML: maximum likelihood, no prior"
     )
