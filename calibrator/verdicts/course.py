@@ -89,7 +89,7 @@ def has_lasted(decline: Decline, sync_interval: int) -> bool:
 
 def at_floor(levels: Levels) -> bool:
     """Whether the reward never rose above its floor by more than noise, nor stood there at the start."""
-    if not levels.size or levels.level[0] > rule.SIGMAS * levels.se[0] > 0.0:
+    if not levels.size or levels.cliff or levels.level[0] > rule.SIGMAS * levels.se[0] > 0.0:
         return False
     window = min(levels.size, max(1, round(rule.REFERENCE_ROWS / levels.rows_per_version)))
     best = float(np.max(np.convolve(levels.level, np.full(window, 1.0 / window), mode="valid")))
@@ -104,8 +104,8 @@ def reward_moved(levels: Levels, *, probe: bool) -> bool:
 
     A probe asks the same prompts every time: what its stated errors do not explain is the policy, not noise.
     """
-    if not levels.size:
-        return False
+    if not levels.size or levels.cliff:
+        return levels.cliff is not None
     stated = float(np.sqrt(np.mean(levels.se**2))) * levels.rows_per_version**0.5
     row_noise = max(stated if probe else levels.row_noise, 1e-9)
     return _has_trend(levels) or _moved_once(levels, row_noise) or _lasting_levels_differ(levels, row_noise)

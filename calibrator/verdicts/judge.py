@@ -157,8 +157,8 @@ def _collapse(
     curve: Curve, account: _Account, fall: Fall, accounts: list[_Account], settings: JudgeSettings
 ) -> RunVerdict:
     track = account.track
-    low, high = falls.onset(track, fall)
     levels = account.levels[-1 if track.probe[fall.first] else 0]
+    low, high = _last_onset(account, levels, fall)
     reference = float(track.best[fall.first])
     before, after = levels.floor + reference, levels.floor + reference * (1.0 - fall.depth)
     sentence = (
@@ -170,6 +170,18 @@ def _collapse(
     evidence += [_fell_too(other, other.fall) for other in accounts if other is not account and other.fall]
     evidence += early_warnings(curve, low, settings.sync_interval)
     return _verdict(curve, Verdict.COLLAPSED, evidence, settings, accounts, onset=(low, high))
+
+
+def _last_onset(account: _Account, levels: Levels, fall: Fall) -> Interval:
+    """The half-way point of the fall, or a fall from one good row to the next where earlier dips blur that."""
+    track, (low, high) = account.track, falls.onset(account.track, fall)
+    if levels.cliff is None or not fall.deep:
+        return low, high
+    good, bad = levels.cliff
+    there = track.raw[(track.version == good) & (track.probe == track.probe[fall.first])]
+    if not low <= good < bad or not there.size or there[0] > rule.RECOVERED:
+        return low, high
+    return good, bad if good >= high else min(bad, high)
 
 
 def _fell_too(account: _Account, fall: Fall) -> Evidence:
@@ -229,7 +241,7 @@ def _declines(accounts: list[_Account]) -> Iterator[tuple[Levels, Decline]]:
     for account in accounts:
         dips = falls.dips(account.track)
         for levels in account.levels:
-            decline = course.decline_of(levels, dips)
+            decline = course.decline_of(levels, dips) if levels.cliff is None else None
             if decline is not None and course.has_declined(decline):
                 yield levels, decline
 
@@ -255,7 +267,7 @@ def _doubt(curve: Curve, accounts: list[_Account], settings: JudgeSettings) -> l
             Evidence(code="too_noisy", sentence="The noise of the reward hides a loss of half of its range.")
         )
     found += [
-        _unconfirmed(account, account.fall) for account in accounts if account.fall and account.track.clear
+        _unconfirmed(account, since) for account in accounts if (since := _down_since(account)) is not None
     ]
     return found or [_unconfirmed_decline(levels, decline) for levels, decline in _declines(accounts)]
 
@@ -268,10 +280,23 @@ def _unconfirmed_decline(levels: Levels, decline: Decline) -> Evidence:
     return Evidence(code="unconfirmed_decline", sentence=sentence)
 
 
-def _unconfirmed(account: _Account, fall: Fall) -> Evidence:
-    version = float(account.track.version[fall.first])
+def _down_since(account: _Account) -> tuple[float, float] | None:
+    """First version and updates of a fall that the log ends in without deciding it."""
+    fall, track = account.fall, account.track
+    if fall is not None and track.clear:
+        return float(track.version[fall.first]), fall.updates
+    cliffs = [
+        (levels.cliff[1], float(np.max(levels.seen)) - levels.cliff[1])
+        for levels in account.levels
+        if levels.cliff
+    ]
+    return cliffs[0] if cliffs else None
+
+
+def _unconfirmed(account: _Account, since: tuple[float, float]) -> Evidence:
+    version, updates = since
     sentence = (
-        f"{account.name} was down at the end, since version {version:g}, for {fall.updates:g} updates: "
+        f"{account.name} was down at the end, since version {version:g}, for {updates:g} updates: "
         "not enough to tell a dip from a collapse. A longer run would settle it."
     )
     return Evidence(code="unconfirmed_fall", sentence=sentence, update=version)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -9,6 +10,7 @@ from scipy.ndimage import median_filter
 
 from calibrator.runlogs.curve import Floats, Series
 from calibrator.verdicts import settings as rule
+from calibrator.verdicts.cliff import Cliff, cliff_of
 
 MAD_TO_SIGMA = 1.4826
 FLOOR_SLACK = 0.05  # share of the range by which noise may undercut the stated floor
@@ -21,7 +23,8 @@ class Levels:
     """Reward of each version of one series. Arrays have length k, one entry a version, sorted.
 
     `level` is (reward - floor) / scale, where scale is the largest reward above the floor: 0 is the floor and
-    no reward is above 1. `noise` is the standard error of one version's level, in the same unit.
+    no reward is above 1. `noise` is the standard error of one version's level, in the same unit. `cliff` is the last
+    good and the first fallen version of a fall from one row to the next that lasts to the end, or None.
     """
 
     name: str
@@ -35,10 +38,16 @@ class Levels:
     floor: float
     scale: float
     floor_moved: bool
+    cliff: tuple[float, float] | None = None
 
     @property
     def size(self) -> int:
         return int(self.version.size)
+
+    @property
+    def evaluations(self) -> bool:
+        """Whether rows are far apart and good ones clearly tell themselves from fallen ones: each stands for itself."""
+        return self.cliff is not None and float(np.median(np.diff(self.version))) >= rule.SPARSE_UPDATES
 
     @property
     def rows_per_version(self) -> float:
@@ -58,7 +67,8 @@ def levels_of(series: Series, floor: float) -> Levels:
     value = np.round(np.maximum(series.value - used, 0.0) / scale, 9)
     # An error of many ranges says no more than one of a few, and its square must not overflow.
     row_se = np.minimum(np.abs(series.se), LARGEST_SE * scale) / scale
-    row_noise = _row_noise(value, series.version, row_se)
+    cliff = cliff_of(value, lambda chosen: _noise_of_good(value[chosen], series.version[chosen]))
+    row_noise = _row_noise(value, series.version, row_se, cliff)
     start = np.flatnonzero(np.diff(series.version, prepend=np.nan))  # NaN differs from the first one, too
     version, rows = series.version[start], np.diff(start, append=series.version.size)
     level = _by_version(value, start, rows)
@@ -69,7 +79,8 @@ def levels_of(series: Series, floor: float) -> Levels:
     levels = Levels(
         series.name, version, level, se, rows.astype(float), seen, noise, row_noise, used, scale, used < floor
     )
-    return replace(levels, level=without_spikes(level, noise))
+    around = (series.version[cliff.last], series.version[cliff.first]) if cliff else None
+    return replace(levels, level=without_spikes(level, noise), cliff=around)
 
 
 def effective_floor(value: Floats, floor: float) -> float:
@@ -94,13 +105,19 @@ def white_noise(value: Floats, least: int = 1) -> float:
 
 
 def without_spikes(value: Floats, noise: float) -> Floats:
-    """Cut single wild observations back towards the median of seven neighbours; edges of cliffs stay."""
+    """Cut single wild observations back towards the median of seven neighbours; edges of cliffs stay.
+
+    What a neighbour shares is not single.
+    """
     half = 3
     if value.size <= 4 * half:
         return value
     middle = median_filter(value, 2 * half + 1, mode="nearest")
     reach = rule.SPIKE_SIGMAS * max(noise, white_noise(value), 1e-9)
-    return np.asarray(np.clip(value, middle - reach, middle + reach), dtype=np.float64)
+    beside = np.stack((np.append(value[1:], value[-2]), np.insert(value[:-1], 0, value[1])))
+    low = np.minimum(middle - reach, np.min(beside, axis=0))
+    high = np.maximum(middle + reach, np.max(beside, axis=0))
+    return np.asarray(np.clip(value, low, high), dtype=np.float64)
 
 
 def rolling_mean(value: Floats, window: int) -> Floats:
@@ -126,12 +143,14 @@ def _by_version(value: Floats, start: np.ndarray, rows: np.ndarray) -> Floats:
     return np.asarray(np.add.reduceat(value, start) / rows, dtype=np.float64)
 
 
-def _row_noise(value: Floats, version: Floats, row_se: Floats) -> float:
-    """The larger of the stated and the measured noise of one row."""
+def _row_noise(value: Floats, version: Floats, row_se: Floats, cliff: Cliff | None) -> float:
+    """The larger of the stated and the measured noise of one row; before a cliff that of the good rows counts."""
     stated = row_se[np.isfinite(row_se) & (row_se > 0.0)]
     own = float(np.sqrt(np.mean(stated**2))) if stated.size else 0.0
     # A run that dies at once has few differences but its cliff, which must not pass for noise either.
     measured = _measured_noise(value, version, least=rule.MIN_ROWS if stated.size else 1)
+    if cliff is not None:
+        measured = min(measured, _noise_of_good(value[cliff.up], version[cliff.up]))
     # Real swings of the policy also enter what is measured; they must not pass for noise without limit.
     return min(max(own, measured), rule.EXCESS_NOISE * own) if stated.size else measured
 
@@ -141,6 +160,15 @@ def _measured_noise(value: Floats, version: Floats, *, least: int) -> float:
         # Rows of one version share a policy: only their differences are noise, not those across a sync.
         return _robust_sigma(_second_differences(value)[version[2:] == version[:-2]], least)
     return white_noise(value, least)
+
+
+def _noise_of_good(value: Floats, version: Floats) -> float:
+    """Of a few rows their spread is the better measure, of a trend their differences: all err upwards.
+
+    No row is dead here, so differences of zero count.
+    """
+    mean = float(np.mean(_second_differences(value))) * math.sqrt(math.pi / 2.0) / SECOND_DIFFERENCE
+    return min(_measured_noise(value, version, least=1), float(np.std(value, ddof=1)), mean)
 
 
 def _second_differences(value: Floats) -> Floats:

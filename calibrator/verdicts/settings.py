@@ -77,6 +77,8 @@ ONSET_SIGMAS = 2.0
 """A version counts as good or bad for the onset when it lies so far from the half-way level of the fall."""
 SMOOTH_ROWS = 5
 """Rows behind one level: single batches scatter by factors of 1.4 to 3.6 even at a learning rate of 0."""
+SPARSE_UPDATES = 8
+"""Rows further apart than this are evaluations: five of them last longer than a dip."""
 SMOOTH_NOISE = 1 / 8
 """Levels are averaged until their noise is at most this share of the range: then FALLEN is four sigmas
 away."""
@@ -84,6 +86,12 @@ EXCESS_NOISE = 3.0
 """Measured noise counts up to this multiple of the stated standard error."""
 REFERENCE_ROWS, REFERENCE_PROBES = 8, 3
 """Length of a level that counts as sustained, in rollout rows and in probes."""
+CHANCE = 0.01
+"""A lasting fall is no chance when rows that are down as often as before would end the log so seldom; how long it must
+last is asked apart."""
+GAP_SIGMAS = 2.0
+"""Between good and fallen rows nothing lies within so many standard deviations of the good ones: the two halves of one
+broad distribution are not so far apart."""
 SPIKE_SIGMAS = 6.0
 """Single observations further than this from the median of their seven neighbours are cut back to it."""
 

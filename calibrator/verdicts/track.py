@@ -46,9 +46,10 @@ def track_of(levels: Levels, *, probe: bool, initial: float = 0.0) -> Track:
 
     `initial` is a level at version 0 that is known from elsewhere, as a reward above the floor.
     """
-    smooth, clear = _smoothing(levels, initial / levels.scale, probe=probe)
+    alone = probe or levels.evaluations
+    smooth, clear = _smoothing(levels, initial / levels.scale, probe=alone)
     level = rolling_mean(levels.level, smooth)
-    best = np.maximum(_reference(levels, smooth, probe=probe), initial / levels.scale)
+    best = np.maximum(_reference(levels, smooth, probe=alone), initial / levels.scale)
     # A reference that noise alone would give is none: nothing can be lost from it.
     known = np.flatnonzero(best > rule.SIGMAS * levels.noise / math.sqrt(smooth))
     unit = best[known]
