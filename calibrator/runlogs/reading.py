@@ -230,7 +230,7 @@ class Reading:
             value = seen.value * names.rate_scale(name)[1]
             largest = np.max(seen.value, initial=0.0, where=np.isfinite(seen.value))
             rounded = bool(self.source.rounded and largest < COARSE)
-            logged = Logged(name, value, seen.begin, seen.end, rounded)
+            logged = Logged(name, value, seen.begin, seen.end, rounded, self.framework.averages)
         found, notes = rates(logged, self.settings.learning_rate, self.updates)
         self.notes += notes
         return found

@@ -5,13 +5,15 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
 from calibrator.errors import LogError
-from calibrator.runlogs.judged import JudgedLog
+from calibrator.runlogs.judged import JudgedLog, judge_log
+from calibrator.runlogs.settings import settings_of
 
 DEATH, ROWS = 120, 200
 Log = Callable[..., JudgedLog]
@@ -372,3 +374,29 @@ def test_a_resumed_log_that_is_doubled_as_well(log: Log, course: Course, verl: V
 def test_equal_rows_without_steps_are_different_updates(log: Log) -> None:
     rows = [str({"loss": 0.0, "grad_norm": 0.0, "learning_rate": 1e-6, "reward": 0.0})] * 60
     assert log("\n".join(rows) + "\n").verdict.updates == 60
+
+
+@pytest.mark.parametrize(
+    ("place", "name"),
+    [
+        ("A/checkpoint-200/trainer_state.json", "A"),
+        ("A/checkpoints/global_step_40/metrics.jsonl", "A"),
+        ("A/global_step40/log.jsonl", "A"),
+        ("A/metrics.jsonl", "A"),
+        ("checkpoint-one/metrics.jsonl", "checkpoint-one"),
+        ("A/checkpoint-200/mine.jsonl", "mine"),
+    ],
+)
+def test_a_run_is_named_after_its_folder_not_after_a_checkpoint(
+    tmp_path: Path, place: str, name: str
+) -> None:
+    path = tmp_path / place
+    path.parent.mkdir(parents=True)
+    path.write_text('{"step": 1, "reward": 0.5}\n')
+    assert judge_log(path, settings_of({}, source="test")).name == name
+
+
+def test_a_last_row_that_is_written_twice_counts_once(log: Log) -> None:
+    found = log([{"step": 1, "reward": 0.5}, {"step": 2, "reward": 0.4}, {"step": 2, "reward": 0.6}])
+    assert found.log.curve.rewards.value.tolist() == [0.5, 0.6]
+    assert log([{"data": {"step": 0, "reward": 0.1}, "reward": 0.2}]).verdict.updates == 1
