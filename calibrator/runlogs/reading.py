@@ -105,7 +105,8 @@ class Reading:
     # --- the axis -----------------------------------------------------------------------------------
 
     def _place(self) -> None:
-        self.placed = place(self.table, self.picks, self.framework, self._updates_per_row())
+        self.placed = place(self.table, self.picks, self.framework, self.settings.updates_per_row)
+        self._note_updates_per_row()
         reference = self.picks.reward if not self.picks.evaluated else self.picks.fields.get("grad_norm")
         resumed = settle_resumes(self.placed, self.table, reference or self.picks.reward)
         self.notes += self.placed.notes + resumed
@@ -119,14 +120,22 @@ class Reading:
         if self.updates > MOST_UPDATES:
             raise LogError(f"{self.updates} updates are more than any run makes; is --updates-per-row right?")
 
-    def _updates_per_row(self) -> int | None:
-        given = self.settings.updates_per_row
-        if given is None and not self.framework.counts_updates and not self._counts_updates():
+    def _note_updates_per_row(self) -> None:
+        """What a row was taken for where nobody said it."""
+        if self.settings.updates_per_row or self.framework.counts_updates or self._counts_updates():
+            return
+        apart = self.placed.spacing
+        if apart <= 1.0 or self.picks.evaluated:
+            taken = "A step" if self.picks.evaluated else "A row"
             self.notes.append(
-                "A row is taken as 1 update, which must be passed as --updates-per-row if it is more "
+                f"{taken} is taken as 1 update, which must be passed as --updates-per-row if it is more "
                 f"({self.framework.rows_per})."
             )
-        return given
+        else:
+            self.notes.append(
+                f"Steps rise by {apart:g} a row and each is taken as 1 update, so a row as {apart:g}: pass "
+                f"--updates-per-row {apart:g} if that is right, else number the updates in a column `update`."
+            )
 
     def _counts_updates(self) -> bool:
         held = {names.plain(name) for name in self.table.columns}
@@ -167,7 +176,9 @@ class Reading:
             return self.settings.horizon
         horizon = planned * self.placed.unit
         if self.updates < horizon:
-            self.notes.append(f"The log states {horizon} planned updates; --horizon says otherwise.")
+            self.notes.append(
+                f"The log states {horizon} planned updates: pass --horizon if it was to end elsewhere."
+            )
         return horizon if horizon > 0 else None
 
     # --- series -------------------------------------------------------------------------------------
@@ -247,7 +258,8 @@ class Reading:
                 found.append(broken)
             if skipped and field != "reward":
                 self.notes.append(
-                    f"{name} was not finite in {skipped} row(s) and came back: these are taken as skipped updates."
+                    f"{name} was not finite in {skipped} row(s), none of which was its end: these are taken as "
+                    "skipped updates."
                 )
         return min(found, key=lambda broken: broken.begin, default=None)
 
@@ -275,5 +287,7 @@ class Reading:
         if self.settings.framework is None:
             known = self.name not in ("csv", "tensorboard", "other")
             taken = f"The log is taken for one of {self.name}" if known else "The framework could not be told"
-            self.notes.insert(0, f"{taken}; --framework says otherwise.")
+            self.notes.insert(
+                0, f"{taken}: pass --framework {'if it is not' if known else 'with what wrote it'}."
+            )
         return tuple(dict.fromkeys(self.notes))

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import Field, ValidationError, field_validator
+from pydantic import ConfigDict, Field, ValidationError, field_validator
 
 from calibrator.errors import LogError
 from calibrator.runlogs.frameworks import ALSO_CALLED, FRAMEWORKS
@@ -20,6 +20,8 @@ IGNORED = ("what", "expect")
 
 class LogSettings(Config):
     """Fields of a settings file, by the option's name with underscores. Left out: guessed from the log, and said."""
+
+    model_config = ConfigDict(strict=True)
 
     framework: str | None = None
     """What wrote the log; None: guessed."""

@@ -71,7 +71,9 @@ def test_a_drop_to_a_lower_rate_is_not_taken_for_a_decay_from_above(log: Log) ->
 
 
 def test_sparse_rows_of_a_table_reach_back_to_the_first_update(log: Log) -> None:
-    rows = [{"update": int(i), "reward": 0.5, "lr": float(SCHEDULES["linear"][i])} for i in range(9, T, 10)]
+    rows = [
+        {"update": int(i) + 1, "reward": 0.5, "lr": float(SCHEDULES["linear"][i])} for i in range(9, T, 10)
+    ]
     total = log(rows, framework="csv").verdict.cumulative_lr_total
     assert total == pytest.approx(SCHEDULES["linear"].sum(), rel=0.005)
 
