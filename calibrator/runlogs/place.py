@@ -217,7 +217,7 @@ def _in_rows(
             "stands for"
         )
     known = steps[training & ~np.isnan(steps)]
-    rows = (steps - known.min() % spacing) / spacing
+    rows: Floats = (steps - known.min() % spacing) / spacing
     if (known != known.min() + np.round((known - known.min()) / spacing) * spacing).any():
         raise LogError(
             f"{axis} rises by about {spacing:g} a row, but not evenly: number the updates in a column `update`"

@@ -75,7 +75,7 @@ def _spread(logged: Logged, updates: int) -> tuple[Floats, list[str]]:
     at, value = _knots(logged)
     out = np.interp(np.arange(updates), at, value)
     first = min(updates, int(at[0]))
-    out[:first] = _before(at, value, np.arange(first))
+    out[:first] = _before(at, value, np.arange(first, dtype=np.float64))
     if ((np.diff(at) > 1) & (np.diff(value) != 0)).any():
         notes.append(
             f"{logged.name} is not logged at every update and changes: it is interpolated linearly between rows."

@@ -12,6 +12,7 @@ from calibrator.runlogs.broken import Broken, first_broken, nulls_at_end
 from calibrator.runlogs.curve import Curve, Floats, Series
 from calibrator.runlogs.formats.source import Source
 from calibrator.runlogs.frameworks import FRAMEWORKS, Framework
+from calibrator.runlogs.groups import full_marks, with_signal
 from calibrator.runlogs.picks import Picks
 from calibrator.runlogs.place import MOST_UPDATES, Placement, place, training_rows
 from calibrator.runlogs.rates import Logged, rates
@@ -60,6 +61,7 @@ class Reading:
         self.notes = [*source.notes, *picks.notes]
         self.placed: Placement
         self.updates = 0
+        self.solved: Floats | None = None
 
     def read(self) -> ReadLog:
         """The curve and what goes with it."""
@@ -80,12 +82,19 @@ class Reading:
         judge = JudgeSettings(
             reward_floor=self.settings.reward_floor,
             sync_interval=S,
+            full_marks=self._full_marks(curve),
             horizon=self._horizon(),
             series_floors={
                 name: self.settings.reward_floor for name in self.picks.testify if name in names.RAW
             },
         )
         return ReadLog(curve, judge, self.name, self.picks.reward, self.settings.max_lag, broken)
+
+    def _full_marks(self, curve: Curve) -> float | None:
+        signal = curve.witnesses.get("signal")
+        if self.settings.full_marks is not None or signal is None or self.solved is None:
+            return self.settings.full_marks
+        return full_marks(signal, self.solved, curve.rewards, self.settings.reward_floor)
 
     def _largest_lag(self, curve: Curve, S: int) -> int | None:
         lags = curve.witnesses.get("lag_max", np.empty(0))
@@ -209,9 +218,8 @@ class Reading:
             for field, name in self._witness_columns().items()
             if name in self.table.columns
         }
-        if "dead_groups" in found:
-            found.setdefault("signal", 1.0 - found["dead_groups"])
-            del found["dead_groups"]
+        self.solved = found.get("solved")
+        found = with_signal(found)
         if self.source.rounded and "grad_norm" in found and not np.nan_to_num(found["grad_norm"]).any():
             del found["grad_norm"]  # 0.000 in every row may be any small number
         if "off_policy" in found:
