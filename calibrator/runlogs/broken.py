@@ -24,8 +24,9 @@ def first_broken(seen: Observed, *, nan_may_be_a_gap: bool, needs_life: bool) ->
     """Where a column stops being finite for good, and how many other rows of it are not finite.
 
     A single non-finite gradient is skipped by most frameworks, and the run goes on. So only what does not come back
-    counts; with `needs_life` (gradient norms) zeros do not count as coming back. Where NaN may also stand for a cell
-    that was not logged, the last stretch must be longer than any before.
+    counts, and a run that came back before had to be away for longer than ever at its end; with `needs_life` (gradient
+    norms) zeros do not count as coming back. Where NaN may also stand for a cell that was not logged, it is not
+    counted among the skipped, and says nothing about an infinity at the end.
     """
     bad = ~np.isfinite(seen.value)
     if not bad.any():
@@ -36,9 +37,10 @@ def first_broken(seen: Observed, *, nan_may_be_a_gap: bool, needs_life: bool) ->
     if not after.size:
         return None, int(bad.sum())
     first = last + 1 + int(after[0])
-    stretches = _longest_stretch(bad[: last + 1])
-    if nan_may_be_a_gap and not np.isinf(seen.value[first:]).any() and bad.size - first <= stretches:
-        return None, 0
+    gaps = nan_may_be_a_gap and np.isinf(seen.value[first:]).any()
+    before = np.isinf(seen.value[:first]) if gaps else bad[:first]
+    if bad.size - first <= _longest_stretch(before):
+        return None, 0 if nan_may_be_a_gap else int(bad.sum())
     return Broken(int(seen.begin[first]), int(max(seen.end[first], seen.begin[first] + 1))), int(
         bad[:first].sum()
     )

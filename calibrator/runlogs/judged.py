@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,6 +18,8 @@ from calibrator.verdicts.types import RunVerdict, Verdict
 
 NAMED_ALIKE = frozenset({"metrics", "trainer_state", "train", "log", "eval", "events", "output", "history"})
 """File names that say nothing about the run: its folder does."""
+CHECKPOINT = re.compile(r"checkpoints|(checkpoint|ckpt|global_?step|step|iter)[-_]?\d+", re.IGNORECASE)
+"""Folders within a run's own, as trainers name them."""
 
 
 @dataclass(frozen=True)
@@ -34,11 +37,9 @@ class JudgedLog:
         if self.settings.run is not None:
             return self.settings.run
         path = self.path.absolute()
-        return (
-            path.parent.name or path.stem
-            if path.stem in NAMED_ALIKE or "tfevents" in path.name
-            else path.stem
-        )
+        alike = path.stem in NAMED_ALIKE or "tfevents" in path.name
+        folders = (folder.name for folder in path.parents if folder.name)
+        return next((name for name in folders if alike and not CHECKPOINT.fullmatch(name)), path.stem)
 
     @property
     def max_lag(self) -> int:

@@ -169,6 +169,16 @@ FIELDS: dict[str, tuple[str, ...]] = {
         "truncated",
     ),
     "dead_groups": ("frac_reward_zero_std", "train/frac_reward_zero_std"),
+    "solved": (
+        "env/all/by_group/frac_all_good",
+        "train/agg/all/solved_all",
+        "train/agg/all/*/solved_all",
+    ),
+    "unsolved": (
+        "env/all/by_group/frac_all_bad",
+        "train/agg/all/solved_none",
+        "train/agg/all/*/solved_none",
+    ),
     "signal": ("signal", "env/all/by_group/frac_mixed", "train/baseline_reward/pct_mixed"),
     "off_policy": (
         "off_policy/max",

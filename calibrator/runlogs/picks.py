@@ -88,7 +88,7 @@ def _reward(table: LogTable, known: dict[str, Column], named: str | None, hint: 
     if not others:
         return found[0], []
     beside = ", ".join(others[:8])
-    return found[0], [f"The reward is {found[0]}, not {beside}; --reward-column says otherwise."]
+    return found[0], [f"The reward is {found[0]}, not {beside}: pass --reward-column if it is not."]
 
 
 def _testify(known: dict[str, Column], reward: str, own_run: list[str]) -> tuple[str, ...]:

@@ -15,6 +15,8 @@ from calibrator.runlogs.table import LogTable
 
 SPARSEST = 1000
 """Updates a row, beyond which a step counts something else: samples, tokens, episodes."""
+SAMPLES = 32
+"""Steps from row to row, from which they may count samples: few frameworks log so rarely, and batches are as large."""
 MOST_UPDATES = 40_000_000
 RESTARTED_ROWS = 32
 """Rows before a new start from which they are a run of their own, not a false start."""
@@ -80,6 +82,12 @@ def place(table: LogTable, picks: Picks, framework: Framework, updates_per_row: 
     own = names.plain(axis) == names.UPDATE
     spacing = _spacing(steps[training])
     certain = own or axis == names.TRAIN_STEP or framework.counts_updates
+    if spacing >= SAMPLES and not certain and not evaluated_only and updates_per_row != spacing:
+        steps = _in_rows(steps, training, axis, spacing, updates_per_row)
+        notes.append(
+            f"{axis} rises by {spacing:g} a row: it is taken to count samples, and rows are counted instead."
+        )
+        spacing = 1.0
     unit, said = (1, []) if own else _unit(updates_per_row, spacing, certain=certain)
     placed = _on(steps, training, unit, evaluated_only)
     placed.notes += (
@@ -197,6 +205,26 @@ def _spacing(steps: Floats) -> float:
     return float(np.median(np.diff(distinct))) if distinct.size > 1 else 1.0
 
 
+def _in_rows(
+    steps: Floats, training: np.ndarray, axis: str, spacing: float, updates_per_row: int | None
+) -> Floats:
+    """Steps that rise by many a row, counted in rows. Raises LogError when that is not what was passed, or uneven."""
+    if updates_per_row is None:
+        _check(steps[training], 1)
+        raise LogError(
+            f"{axis} rises by {spacing:g} a row, and the log does not tell whether it counts updates, samples or "
+            f"episodes: pass --updates-per-row {spacing:g} if a step is one update, else the updates that a row "
+            "stands for"
+        )
+    known = steps[training & ~np.isnan(steps)]
+    rows: Floats = (steps - known.min() % spacing) / spacing
+    if (known != known.min() + np.round((known - known.min()) / spacing) * spacing).any():
+        raise LogError(
+            f"{axis} rises by about {spacing:g} a row, but not evenly: number the updates in a column `update`"
+        )
+    return rows
+
+
 def _unit(updates_per_row: int | None, spacing: float, *, certain: bool) -> tuple[int, list[str]]:
     """Updates of one step."""
     given = updates_per_row or 1
@@ -230,7 +258,7 @@ def _check(steps: Floats, unit: int) -> None:
     if span > SPARSEST * max(1, np.unique(known).size) or largest * unit > MOST_UPDATES:
         raise LogError(
             f"steps reach {largest:.6g} in {known.size} rows: they do not count updates or batches. Leave only a "
-            "column `update`, `step` or `global_step` that does"
+            "column `update`, `step` or `global_step` that does, or pass --updates-per-row with the updates of a row"
         )
 
 

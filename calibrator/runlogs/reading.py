@@ -12,6 +12,7 @@ from calibrator.runlogs.broken import Broken, first_broken, nulls_at_end
 from calibrator.runlogs.curve import Curve, Floats, Series
 from calibrator.runlogs.formats.source import Source
 from calibrator.runlogs.frameworks import FRAMEWORKS, Framework
+from calibrator.runlogs.groups import full_marks, with_signal
 from calibrator.runlogs.picks import Picks
 from calibrator.runlogs.place import MOST_UPDATES, Placement, place, training_rows
 from calibrator.runlogs.rates import Logged, rates
@@ -60,6 +61,7 @@ class Reading:
         self.notes = [*source.notes, *picks.notes]
         self.placed: Placement
         self.updates = 0
+        self.solved: Floats | None = None
 
     def read(self) -> ReadLog:
         """The curve and what goes with it."""
@@ -80,12 +82,19 @@ class Reading:
         judge = JudgeSettings(
             reward_floor=self.settings.reward_floor,
             sync_interval=S,
+            full_marks=self._full_marks(curve),
             horizon=self._horizon(),
             series_floors={
                 name: self.settings.reward_floor for name in self.picks.testify if name in names.RAW
             },
         )
         return ReadLog(curve, judge, self.name, self.picks.reward, self.settings.max_lag, broken)
+
+    def _full_marks(self, curve: Curve) -> float | None:
+        signal = curve.witnesses.get("signal")
+        if self.settings.full_marks is not None or signal is None or self.solved is None:
+            return self.settings.full_marks
+        return full_marks(signal, self.solved, curve.rewards, self.settings.reward_floor)
 
     def _largest_lag(self, curve: Curve, S: int) -> int | None:
         lags = curve.witnesses.get("lag_max", np.empty(0))
@@ -105,7 +114,8 @@ class Reading:
     # --- the axis -----------------------------------------------------------------------------------
 
     def _place(self) -> None:
-        self.placed = place(self.table, self.picks, self.framework, self._updates_per_row())
+        self.placed = place(self.table, self.picks, self.framework, self.settings.updates_per_row)
+        self._note_updates_per_row()
         reference = self.picks.reward if not self.picks.evaluated else self.picks.fields.get("grad_norm")
         resumed = settle_resumes(self.placed, self.table, reference or self.picks.reward)
         self.notes += self.placed.notes + resumed
@@ -119,14 +129,22 @@ class Reading:
         if self.updates > MOST_UPDATES:
             raise LogError(f"{self.updates} updates are more than any run makes; is --updates-per-row right?")
 
-    def _updates_per_row(self) -> int | None:
-        given = self.settings.updates_per_row
-        if given is None and not self.framework.counts_updates and not self._counts_updates():
+    def _note_updates_per_row(self) -> None:
+        """What a row was taken for where nobody said it."""
+        if self.settings.updates_per_row or self.framework.counts_updates or self._counts_updates():
+            return
+        apart = self.placed.spacing
+        if apart <= 1.0 or self.picks.evaluated:
+            taken = "A step" if self.picks.evaluated else "A row"
             self.notes.append(
-                "A row is taken as 1 update, which must be passed as --updates-per-row if it is more "
+                f"{taken} is taken as 1 update, which must be passed as --updates-per-row if it is more "
                 f"({self.framework.rows_per})."
             )
-        return given
+        else:
+            self.notes.append(
+                f"Steps rise by {apart:g} a row and each is taken as 1 update, so a row as {apart:g}: pass "
+                f"--updates-per-row {apart:g} if that is right, else number the updates in a column `update`."
+            )
 
     def _counts_updates(self) -> bool:
         held = {names.plain(name) for name in self.table.columns}
@@ -167,7 +185,9 @@ class Reading:
             return self.settings.horizon
         horizon = planned * self.placed.unit
         if self.updates < horizon:
-            self.notes.append(f"The log states {horizon} planned updates; --horizon says otherwise.")
+            self.notes.append(
+                f"The log states {horizon} planned updates: pass --horizon if it was to end elsewhere."
+            )
         return horizon if horizon > 0 else None
 
     # --- series -------------------------------------------------------------------------------------
@@ -198,9 +218,8 @@ class Reading:
             for field, name in self._witness_columns().items()
             if name in self.table.columns
         }
-        if "dead_groups" in found:
-            found.setdefault("signal", 1.0 - found["dead_groups"])
-            del found["dead_groups"]
+        self.solved = found.get("solved")
+        found = with_signal(found)
         if self.source.rounded and "grad_norm" in found and not np.nan_to_num(found["grad_norm"]).any():
             del found["grad_norm"]  # 0.000 in every row may be any small number
         if "off_policy" in found:
@@ -230,7 +249,7 @@ class Reading:
             value = seen.value * names.rate_scale(name)[1]
             largest = np.max(seen.value, initial=0.0, where=np.isfinite(seen.value))
             rounded = bool(self.source.rounded and largest < COARSE)
-            logged = Logged(name, value, seen.begin, seen.end, rounded)
+            logged = Logged(name, value, seen.begin, seen.end, rounded, self.framework.averages)
         found, notes = rates(logged, self.settings.learning_rate, self.updates)
         self.notes += notes
         return found
@@ -247,7 +266,8 @@ class Reading:
                 found.append(broken)
             if skipped and field != "reward":
                 self.notes.append(
-                    f"{name} was not finite in {skipped} row(s) and came back: these are taken as skipped updates."
+                    f"{name} was not finite in {skipped} row(s), none of which was its end: these are taken as "
+                    "skipped updates."
                 )
         return min(found, key=lambda broken: broken.begin, default=None)
 
@@ -275,5 +295,7 @@ class Reading:
         if self.settings.framework is None:
             known = self.name not in ("csv", "tensorboard", "other")
             taken = f"The log is taken for one of {self.name}" if known else "The framework could not be told"
-            self.notes.insert(0, f"{taken}; --framework says otherwise.")
+            self.notes.insert(
+                0, f"{taken}: pass --framework {'if it is not' if known else 'with what wrote it'}."
+            )
         return tuple(dict.fromkeys(self.notes))

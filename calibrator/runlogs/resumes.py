@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import numpy as np
 
 from calibrator.errors import LogError
@@ -29,6 +31,8 @@ def settle_resumes(placed: Placement, table: LogTable, reference: str) -> list[s
     notes = [f"{copies.size} rows were written twice; they count once."] if copies.size else []
     column = table.columns[reference]
     rows, value = column.at(), column.known()
+    rows, last = np.unique(rows[::-1], return_index=True)  # a row may hold a name twice, nested and plain
+    value = value[::-1][last]
     keep = ~np.isnan(placed.end[rows]) & np.isfinite(value)
     rows, value = rows[keep], value[keep]
     end = placed.end[rows]
@@ -85,7 +89,7 @@ def _refuse_interleaved(falls: np.ndarray, differs: np.ndarray, end: Floats, uni
 def _go_back(placed: Placement, rows: np.ndarray, end: Floats, differs: np.ndarray) -> list[str]:
     notes = []
     falls = np.flatnonzero(np.diff(end) < 0) + 1
-    for at, until in zip(falls, (*falls[1:], end.size), strict=True):
+    for at, until in pairwise((*falls, end.size)):
         if not differs[at:until].any() or until - at < LEAST_BRANCH:
             continue
         again = float(end[at])

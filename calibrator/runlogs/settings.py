@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import Field, ValidationError, field_validator
+from pydantic import ConfigDict, Field, ValidationError, field_validator
 
 from calibrator.errors import LogError
 from calibrator.runlogs.frameworks import ALSO_CALLED, FRAMEWORKS
@@ -20,6 +20,8 @@ IGNORED = ("what", "expect")
 
 class LogSettings(Config):
     """Fields of a settings file, by the option's name with underscores. Left out: guessed from the log, and said."""
+
+    model_config = ConfigDict(strict=True)
 
     framework: str | None = None
     """What wrote the log; None: guessed."""
@@ -34,6 +36,8 @@ class LogSettings(Config):
     """Rate that was applied at every update; it takes the place of what the log says."""
     reward_floor: Annotated[float, Field(allow_inf_nan=False)] = 0.0
     """Reward of a policy that fails always, on the scale of the log."""
+    full_marks: Annotated[float, Field(allow_inf_nan=False)] | None = None
+    """Largest reward of a completion: without it a policy whose groups all score alike may as well be perfect."""
     horizon: Annotated[int, Field(ge=1)] | None = None
     """Planned updates; a log that ends before is one of an interrupted run."""
     run: Annotated[str, Field(min_length=1)] | None = None

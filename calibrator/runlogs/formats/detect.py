@@ -39,7 +39,10 @@ def _read_file(path: Path, table: LogTable, framework: str | None) -> Source:
     text = decode(head).lstrip()
     if _is_document(text):
         return documents.read_document(path, table)
-    if framework == "csv" or path.suffix.lower() in (".csv", ".tsv") or tables.looks_like_csv(text):
+    tabular = not text.startswith(("{", "[")) and (
+        framework == "csv" or path.suffix.lower() in (".csv", ".tsv")
+    )
+    if tabular or tables.looks_like_csv(text):
         return tables.read_csv(path, table)
     return read_lines(path, table)
 

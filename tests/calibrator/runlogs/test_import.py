@@ -5,13 +5,15 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
 from calibrator.errors import LogError
-from calibrator.runlogs.judged import JudgedLog
+from calibrator.runlogs.judged import JudgedLog, judge_log
+from calibrator.runlogs.settings import settings_of
 
 DEATH, ROWS = 120, 200
 Log = Callable[..., JudgedLog]
@@ -372,3 +374,80 @@ def test_a_resumed_log_that_is_doubled_as_well(log: Log, course: Course, verl: V
 def test_equal_rows_without_steps_are_different_updates(log: Log) -> None:
     rows = [str({"loss": 0.0, "grad_norm": 0.0, "learning_rate": 1e-6, "reward": 0.0})] * 60
     assert log("\n".join(rows) + "\n").verdict.updates == 60
+
+
+@pytest.mark.parametrize(
+    ("place", "name"),
+    [
+        ("A/checkpoint-200/trainer_state.json", "A"),
+        ("A/checkpoints/global_step_40/metrics.jsonl", "A"),
+        ("A/global_step40/log.jsonl", "A"),
+        ("A/metrics.jsonl", "A"),
+        ("checkpoint-one/metrics.jsonl", "checkpoint-one"),
+        ("A/checkpoint-200/mine.jsonl", "mine"),
+    ],
+)
+def test_a_run_is_named_after_its_folder_not_after_a_checkpoint(
+    tmp_path: Path, place: str, name: str
+) -> None:
+    path = tmp_path / place
+    path.parent.mkdir(parents=True)
+    path.write_text('{"step": 1, "reward": 0.5}\n')
+    assert judge_log(path, settings_of({}, source="test")).name == name
+
+
+def test_a_last_row_that_is_written_twice_counts_once(log: Log) -> None:
+    found = log([{"step": 1, "reward": 0.5}, {"step": 2, "reward": 0.4}, {"step": 2, "reward": 0.6}])
+    assert found.log.curve.rewards.value.tolist() == [0.5, 0.6]
+    assert log([{"data": {"step": 0, "reward": 0.1}, "reward": 0.2}]).verdict.updates == 1
+
+
+@pytest.mark.parametrize(
+    ("bad", "end"),
+    [
+        ([*range(20, 200, 25), 199], None),
+        (range(1, 200, 2), None),
+        ([50, 51, 198, 199], None),
+        ([50, 51, 197, 198, 199], 197),
+        ([199], 199),
+    ],
+    ids=["isolated", "every second", "as long as before", "longer than before", "first of all"],
+)
+def test_a_run_that_came_back_must_be_away_for_longer(
+    log: Log, course: Course, verl: Verl, bad: Any, end: int | None
+) -> None:
+    rows = verl(course(), **{"actor/grad_norm": lambda i: math.inf if i in bad else 0.3})
+    found = log(rows, **VERL)
+    assert found.verdict.verdict == ("stable" if end is None else "diverged")
+    assert found.verdict.onset_updates == (None if end is None else (end, end + 1))
+    assert warned(found, "skipped updates") == (len(bad) > 1)
+
+
+@pytest.mark.parametrize("apart", [64, 512])
+def test_steps_that_may_count_samples_are_asked_for(log: Log, course: Course, apart: int) -> None:
+    rows = [{"step": (i + 1) * apart, "reward": reward} for i, reward in enumerate(course())]
+    with pytest.raises(LogError, match=f"rises by {apart} a row.*--updates-per-row {apart} if a step is one"):
+        log(rows)
+    assert log(rows, updates_per_row=apart).verdict.updates == ROWS * apart
+    counted = log(rows, updates_per_row=4)
+    assert counted.verdict.updates == ROWS * 4
+    assert warned(counted, "count samples, and rows are counted")
+    assert log(rows[50:], updates_per_row=1).verdict.updates == ROWS
+    rows[3]["step"] += 1
+    with pytest.raises(LogError, match="not evenly"):
+        log(rows, updates_per_row=4)
+
+
+def test_what_sparse_steps_were_taken_for_is_said_as_it_is(log: Log, course: Course) -> None:
+    found = log([{"step": (i + 1) * 10, "reward": reward} for i, reward in enumerate(course())])
+    assert found.verdict.updates == ROWS * 10
+    assert warned(found, "Steps rise by 10 a row and each is taken as 1 update, so a row as 10")
+    assert not warned(found, "A row is taken as 1 update")
+
+
+@pytest.mark.parametrize(
+    "fields", [{"sync_interval": True}, {"learning_rate": True}, {"seed": "1"}, {"horizon": 1.5}]
+)
+def test_settings_are_not_bent_into_numbers(log: Log, fields: dict[str, Any]) -> None:
+    with pytest.raises(LogError, match=next(iter(fields))):
+        log([{"step": 1, "reward": 0.5}], **fields)
