@@ -113,7 +113,5 @@ def _copies(column: Column, other: Column) -> bool:
 
 def _listing(table: LogTable) -> str:
     numeric = table.numeric
-    if not numeric:
-        return "it holds no rows of numbers that are understood (docs/logs.md lists the formats)"
     more = f", ... ({len(numeric)} in all)" if len(numeric) > LISTED else ""
     return f"its columns with numbers are {', '.join(numeric[:LISTED])}{more}"

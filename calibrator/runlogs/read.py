@@ -6,6 +6,7 @@ from pathlib import Path
 
 from calibrator.errors import LogError
 from calibrator.runlogs import names, own_reading
+from calibrator.runlogs.formats.causes import likely_cause
 from calibrator.runlogs.formats.detect import open_log
 from calibrator.runlogs.frameworks import FRAMEWORKS, guess
 from calibrator.runlogs.own_reading import OwnReading
@@ -25,6 +26,8 @@ def read_log(path: Path, settings: LogSettings) -> ReadLog:
     column = settings.reward_column
     table = LogTable(lambda name: names.is_wanted(name) or name == column or names.plain(name) == column)
     source = open_log(path, table, settings.framework)
+    if not table.numeric:
+        raise LogError(f"{path}: {likely_cause(path)}")
     name = settings.framework or guess(source.form, table.numeric)
     try:
         picks = pick(table, column, FRAMEWORKS[name].hint)

@@ -370,7 +370,7 @@ def _dips_of(account: _Account) -> Iterator[Evidence]:
 
 def _warnings(curve: Curve, settings: JudgeSettings, accounts: list[_Account], total: float) -> list[str]:
     found = list(curve.warnings)
-    if not math.isfinite(total):
+    if not math.isfinite(total) and not any("learning rates are null" in said for said in found):
         found.append("The log does not hold every learning rate: cumulative learning rates are unknown.")
     for account in accounts:
         for levels in account.levels:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from calibrator.runlogs.table import LogTable, number
 
 DELIMITERS = ",;\t"
 BLOCK_ROWS = 4096
+_DECIMAL_COMMA = re.compile(r"\s*[-+]?\d+,\d+(e[-+]?\d+)?\s*", re.IGNORECASE)
 
 
 def delimiter_of(header: str) -> str | None:
@@ -57,9 +59,14 @@ def _fill(path: Path, table: LogTable) -> int:
     if mark is None:
         raise LogError(f"{path}: the first line of a CSV must name its columns, at least a step and a reward")
     names = [name.strip() for name in next(csv.reader([header], delimiter=mark))]
-    wrong, block = 0, []
+    wrong, rows, block = 0, 0, []
     for cells in csv.reader(lines, delimiter=mark):
         if len(cells) == len(names):
+            if not rows and mark != "," and any(map(_DECIMAL_COMMA.fullmatch, cells)):
+                raise LogError(
+                    f"{path}: numbers have decimal commas ({';'.join(cells)[:80]}); write them with points"
+                )
+            rows += 1
             block.append(dict(zip(names, cells, strict=True)))
             if len(block) == BLOCK_ROWS:
                 table.add_all(block)
@@ -67,6 +74,11 @@ def _fill(path: Path, table: LogTable) -> int:
         elif any(cell.strip() for cell in cells):
             wrong += 1
     table.add_all(block)
+    if wrong and not rows:
+        raise LogError(
+            f"{path}: the header has {len(names)} cells between `{mark}`, and no line has as many: has it decimal "
+            "commas, or other separators than its header?"
+        )
     return wrong
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -127,3 +128,26 @@ def test_export_of_two_runs_is_a_choice(judged: Log, course: Course) -> None:
 def test_what_cannot_be_read_is_refused(judged: Log, text: str, words: str) -> None:
     with pytest.raises(LogError, match=words):
         judged(text)
+
+
+@pytest.mark.parametrize(
+    ("content", "name", "cause"),
+    [
+        (gzip.compress(b'{"step": 1, "reward": 0.5}\n'), "metrics.jsonl.gz", r"compressed \(gzip\): unpack"),
+        (b"<!DOCTYPE html>\n<html><body>step: 1</body></html>", "metrics.jsonl", "web page"),
+        (bytes(range(256)) * 8, "metrics.jsonl", "binary"),
+        (b"Dear all,\nthe run went well.\n", "metrics.jsonl", "text, but no rows"),
+        (b"update;reward;lr\n0;0,31;1e-06\n1;0,32;1e-06\n", "run.csv", "decimal commas.*with points"),
+        (b"update,reward,lr\n0,0,31,1e-06\n1,0,32,1e-06\n", "run.csv", "decimal commas, or other"),
+    ],
+    ids=["gzip", "page", "binary", "prose", "decimal commas", "too many cells"],
+)
+def test_the_likely_cause_is_named(log: Log, content: bytes, name: str, cause: str) -> None:
+    with pytest.raises(LogError, match=cause) as error:
+        log(content, name=name)
+    assert "known to be a reward" not in str(error.value)
+
+
+def test_unknown_rates_are_said_once(log: Log) -> None:
+    found = log([{"step": i, "reward": 0.5} for i in range(30)])
+    assert sum("rate" in warning for warning in found.verdict.warnings) == 1
