@@ -122,10 +122,11 @@ def test_the_estimate_is_within_a_factor_2_of_a_measured_run(
         }
     )
     code = (
-        "import resource, sys\nfrom pathlib import Path\nfrom trainer.config import RunConfig\n"
+        "import re, sys\nfrom pathlib import Path\nfrom trainer.config import RunConfig\n"
         "from trainer.loop.train import train\n"
         "train(RunConfig.model_validate_json(sys.argv[1]), Path(sys.argv[2]))\n"
-        "print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024)"
+        # Not `ru_maxrss`, which begins with the size of the process that started this one.
+        "print(1024 * int(re.search(r'VmHWM:[^0-9]+([0-9]+)', Path('/proc/self/status').read_text())[1]))"
     )
     answer = subprocess.run(
         [sys.executable, "-c", code, run.model_dump_json(), str(tmp_path / "run")],
@@ -136,7 +137,7 @@ def test_the_estimate_is_within_a_factor_2_of_a_measured_run(
     )
     measured = int(answer.stdout)
     assert count_parameters(folder) > 2 * 10**7
-    assert measured > 1.2 * GIB  # much more than a process without a model
+    assert measured > 2 * estimate_memory(run).always["process"]  # much more than a process without a model
     assert 0.5 < estimate_memory(run).total / measured < 2.0
 
 
