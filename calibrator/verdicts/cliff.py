@@ -55,7 +55,8 @@ def cliff_of(value: Floats, noise: Callable[[np.ndarray], float]) -> Cliff | Non
     # Rows before the first good one are on their way up.
     down = value[good[0] :][~up[good[0] :]]
     sigma = noise(up)
-    if dips and sigma <= 0.0 and by_chance > rule.CHANCE_ALIKE:
+    alike = sigma <= 0.0 and float(np.ptp(down)) == 0.0
+    if dips and alike and by_chance > rule.CHANCE_ALIKE:
         return None
     if float(np.min(value[up]) - np.max(down)) < rule.GAP_SIGMAS * sigma:
         return None

@@ -90,8 +90,8 @@ CHANCE = 0.01
 """A lasting fall is no chance when rows that are down as often as before would end the log so seldom; how long it must
 last is asked apart."""
 CHANCE_ALIKE = 1e-4
-"""The same where good rows are all alike, as right and wrong single answers are: the gap then says nothing, and every
-row is another chance."""
+"""The same where all good rows are alike and all fallen ones, too, as right and wrong single answers are: the gap
+then says nothing."""
 GAP_SIGMAS = 2.0
 """Between good and fallen rows nothing lies within so many standard deviations of the good ones: the two halves of one
 broad distribution are not so far apart."""

@@ -31,6 +31,7 @@ def judged(rewards: list[float] | np.ndarray, step: int, S: int = 4) -> RunVerdi
         TWO_DIPS,
         [0.3, 0.4, 0.5, 0.5, 0.5, 0.05, 0.5, 0.5, 0.5, 0.5],
         [0.3, 0.5, 0.5, 0.05, 0.5, 0.5],
+        [0.5, 0.5, 0.5, 0.5, 0.05, 0.5, 0.5, 0.5, 0.05, 0.5, 0.5],
         [0.3, 0.4, 0.5, 0.5, 0.05, 0.06, 0.45, 0.5, 0.04, 0.04, 0.4, 0.5, 0.5],
         # Four dips, of which two and two belong together; three good rows between the last ones and the end.
         [0.382, 0.475, 0.542, 0.563, 0.612, 0.618, 0.617, 0.127, 0.117, 0.051, 0.06, 0.656, 0.625, 0.651],
