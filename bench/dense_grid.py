@@ -29,6 +29,7 @@ sys.path = [entry for entry in sys.path if Path(entry or ".").resolve() != Path(
 
 from calibrator.cli.source import load_source
 from calibrator.laws.types import Run
+from calibrator.runlogs.append import COLUMNS
 from calibrator.runlogs.own import curve_from_rows
 from calibrator.study.results import CONFIG, METRICS, VERDICT
 from calibrator.study.store import write_json
@@ -53,20 +54,6 @@ DIGITS = {
     **dict.fromkeys(("grad_norm", "grad_cosine", "log_ratio_abs_mean"), 2),
 }
 """Significant digits that are kept of each column; 0: whole numbers and names."""
-FIELDS = (
-    *(
-        "run",
-        "estimator",
-        "sync_interval",
-        "max_lag",
-        "learning_rate",
-        "seed",
-        "updates",
-        "verdict",
-        "onset_low",
-    ),
-    *("onset_high", "cumulative_lr", "cumulative_lr_onset_low", "cumulative_lr_onset_high"),
-)
 AT_ONCE = 8
 """Trials given to the pool together."""
 
@@ -206,14 +193,14 @@ def judged(config: RunConfig, rows: Sequence[MetricsRow]) -> Run:
 def write_table(runs: Sequence[Run], out: Path) -> None:
     """One row a run."""
     with out.open("w", newline="") as file:
-        writer = csv.DictWriter(file, fieldnames=FIELDS, lineterminator="\n")
+        writer = csv.DictWriter(file, fieldnames=COLUMNS, lineterminator="\n")
         writer.writeheader()
         writer.writerows(row(run) for run in runs)
 
 
 def row(run: Run) -> dict[str, object]:
     """The run as a row of RUNS.csv."""
-    return {field: _text(getattr(run, field)) for field in FIELDS}
+    return {field: _text(getattr(run, field)) for field in COLUMNS}
 
 
 def _text(value: object) -> object:
