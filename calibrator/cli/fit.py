@@ -10,9 +10,10 @@ from calibrator.advice.outlook import outlook
 from calibrator.advice.types import Rule
 from calibrator.cli.console import AnswerConsole
 from calibrator.cli.inputs import gather
+from calibrator.cli.recommend import selected
 from calibrator.errors import ExitCode, StudyConfigError
 from calibrator.laws.fit import fit_runs
-from calibrator.laws.types import FitResult
+from calibrator.laws.types import FitResult, Run
 
 
 @dataclass(frozen=True)
@@ -25,13 +26,15 @@ class Question:
     rule: Rule
 
 
-def print_fit(paths: Sequence[Path], question: Question, *, settings: Path | None, as_json: bool) -> ExitCode:
+def print_fit(
+    paths: Sequence[Path], question: Question, *, settings: Path | None, only: Sequence[str], as_json: bool
+) -> ExitCode:
     """Fit the laws to the runs in `paths` and print them. INCONCLUSIVE when no stratum has a boundary."""
     if not 0 < question.risk < 0.5:
         raise StudyConfigError(f"--risk {question.risk:g}: give a probability above 0 and below 0.5")
     if question.rule != "stable" and question.horizon is None:
         raise StudyConfigError(f"--rule {question.rule} depends on the length of the run: give --horizon")
-    fit = fitted(paths, question, settings)
+    fit = fitted(selected(gather(paths, settings), only), question)
     if as_json:
         print(fit.model_dump_json(indent=2))
     else:
@@ -44,10 +47,10 @@ def print_fit(paths: Sequence[Path], question: Question, *, settings: Path | Non
     return ExitCode.RECOMMENDED if known else ExitCode.INCONCLUSIVE
 
 
-def fitted(paths: Sequence[Path], question: Question, settings: Path | None) -> FitResult:
+def fitted(runs: Sequence[Run], question: Question) -> FitResult:
     """The fit of each stratum, with its outlook on the intended run."""
     strata = []
-    for stratum in fit_runs(gather(paths, settings)):
+    for stratum in fit_runs(runs):
         ahead = outlook(stratum, horizon=question.horizon, risk=question.risk, rule=question.rule)
         strata.append(stratum.summary.model_copy(update={"outlook": ahead}))
     return FitResult(strata=strata)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import csv
+import os
+import re
 import sys
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,12 @@ from reports.numbers import visible
 
 TABLE_COLUMNS = 3
 """Columns of RUNS.csv in a header from which a CSV file is one, if perhaps an incomplete one, and no log."""
+MOST_HEADER = 10_000
+"""Bytes in which the header of a table ends."""
+MANY_SETTINGS = 0.5
+"""Share of the runs from which as many settings are worth a word."""
+MOST_NAMED = 5
+"""Names that a message lists."""
 
 
 def is_study(path: Path) -> bool:
@@ -38,19 +45,32 @@ def gather(paths: Sequence[Path], settings: Path | None) -> list[Run]:
     for path in paths:
         runs += _log(path, fields[path]) if path in fields else _finished(path)
     _refuse_repeats(runs)
+    for line in _own_settings(runs):
+        print(visible(line), file=sys.stderr)
     return runs
+
+
+def _own_settings(runs: Sequence[Run]) -> Iterator[str]:
+    """A hint for each column that differs in most runs: a remark, not a setting, and it keeps all of them apart."""
+    for column in dict.fromkeys(name for run in runs for name in run.strata):
+        values = {run.strata.get(column) for run in runs}
+        if len(runs) > MOST_NAMED and len(values) > MANY_SETTINGS * len(runs):
+            yield (
+                f"column {column!r} has {len(values)} different values in {len(runs)} runs: runs that differ in a "
+                "setting are never pooled; remove the column if it is none"
+            )
 
 
 def is_table(path: Path) -> bool:
     """Whether `path` is a CSV file with the columns of RUNS.csv."""
     if path.suffix.lower() != ".csv" or not path.is_file():
         return False
-    with path.open(encoding="utf-8-sig", errors="replace", newline="") as file:
-        try:
-            header = next(csv.reader([file.readline(10_000)]), [])
-        except csv.Error:
-            return False
-    return sum(name.strip() in REQUIRED for name in header) >= TABLE_COLUMNS
+    with path.open("rb") as file:
+        start = file.read(MOST_HEADER)
+    # Any separator and encoding here: the reader of tables says what is wrong with them.
+    header = start.replace(b"\0", b"").decode("utf-8", errors="replace").splitlines()[:1]
+    names = {name.strip('\ufeff\ufffd "') for line in header for name in re.split(r"[,;\t|]", line)}
+    return len(names & set(REQUIRED)) >= TABLE_COLUMNS
 
 
 def _finished(path: Path) -> list[Run]:
@@ -81,7 +101,8 @@ def _fields_by_log(logs: Sequence[Path], settings: Path | None) -> dict[Path, Lo
     used: set[str] = set()
     found = {}
     for log in logs:
-        names = [log.parent.name, log.stem, log.name, f"{log.parent.name}/{log.name}", str(log)]
+        names = [log.parent.name, log.stem, log.name, f"{log.parent.name}/{log.name}"]
+        names += [name for name in given if os.sep in name and Path(name).absolute() == log.absolute()]
         fields: dict[str, Any] = {}
         for name in dict.fromkeys(names):
             if name in given:
@@ -89,9 +110,10 @@ def _fields_by_log(logs: Sequence[Path], settings: Path | None) -> dict[Path, Lo
                 fields |= _object(given[name], name, settings)
         found[log] = settings_of(fields, source=f"{settings}, {log}")
     if unused := [name for name in given if name not in used]:
+        more = f" and {len(unused) - MOST_NAMED} more" if len(unused) > MOST_NAMED else ""
         raise StudyConfigError(
-            f"{settings}: {', '.join(unused)} names none of the logs; a key is a log's name or path, its value an "
-            "object with the fields of `calibrate judge`"
+            f"{settings}: none of the logs is named {', '.join(unused[:MOST_NAMED])}{more}; a key is a log's name or "
+            "path, its value an object with the fields of `calibrate judge`"
         )
     return found
 

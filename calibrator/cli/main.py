@@ -59,6 +59,15 @@ Horizon = Annotated[
 Objective = Literal["time", "progress"]
 Rule = Literal["stable", "conservative", "budget-limited"]
 Risk = Annotated[float, typer.Option("--risk", help="Accepted probability of a collapse, below 0.5.")]
+Only = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--only",
+        metavar="KEY=VALUE",
+        help="Only runs with this setting (estimator=gmc, or a column of the table); may be repeated.",
+        show_default=False,
+    ),
+]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]
 
 
@@ -146,13 +155,14 @@ def fit(
         Rule,
         typer.Option("--rule", help="stable, conservative or budget-limited: which limit of eta is shown."),
     ] = "stable",
+    only: Only = None,
     as_json: Json = False,
 ) -> None:
     """Fit the laws to finished runs: RUNS.csv, a study folder, or logs of any framework."""
     from calibrator.cli.fit import Question, print_fit
 
     question = Question(horizon=horizon, risk=risk, rule=rule)
-    raise typer.Exit(print_fit(sources, question, settings=settings, as_json=as_json))
+    raise typer.Exit(print_fit(sources, question, settings=settings, only=only or [], as_json=as_json))
 
 
 @app.command()
@@ -200,15 +210,7 @@ def recommend(
             show_default=False,
         ),
     ] = None,
-    only: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--only",
-            metavar="KEY=VALUE",
-            help="Only runs with this setting (estimator=gmc, or a column of the table); may be repeated.",
-            show_default=False,
-        ),
-    ] = None,
+    only: Only = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print only; a study's files stay.")] = False,
     as_json: Json = False,
 ) -> None:
@@ -337,6 +339,10 @@ def judge(
         float | None,
         typer.Option("--reward-floor", help="Reward of a policy that always fails [0].", show_default=False),
     ] = None,
+    full_marks: Annotated[
+        float | None,
+        typer.Option("--full-marks", help="Largest reward of a completion.", show_default=False),
+    ] = None,
     horizon: Annotated[
         int | None,
         typer.Option("--horizon", help="Planned updates; a shorter log was interrupted.", show_default=False),
@@ -368,6 +374,7 @@ def judge(
         "reward_column": reward_column,
         "learning_rate": learning_rate,
         "reward_floor": reward_floor,
+        "full_marks": full_marks,
         "horizon": horizon,
         "run": run_name,
         "estimator": estimator,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -13,7 +14,7 @@ from calibrator.laws.identify import settled
 from calibrator.laws.posterior import interval, log_eta_max
 from calibrator.laws.sampling import LEAST
 from calibrator.laws.solve import Solution
-from calibrator.laws.types import BoundaryFit, BudgetFit, EtaMax, Finding, Identifiable, StratumFit
+from calibrator.laws.types import BoundaryFit, BudgetFit, EtaMax, Finding, Identifiable, LawTest, StratumFit
 
 BLURRED = 0.8
 """sigma_C, in log eta, from which the boundary is called blurred; its prior exceeds that once in twenty."""
@@ -110,6 +111,19 @@ def degraded_as_deaths(seen: Evidence, headline: Solution, other: Solution) -> F
         "degraded_sensitivity",
         f"{len(seen.degraded)} degraded run(s) count as survivors ({names}); counted as collapsed, "
         f"{_change(seen, headline, other)}.",
+    )
+
+
+def exponents_freed(
+    seen: Evidence, rejected: Sequence[LawTest], headline: Solution, free: Solution
+) -> Finding:
+    """What rejected exponents of law (ii) do to the boundary."""
+    laws = " and ".join(test.law for test in rejected)
+    return _finding(
+        "exponents_freed",
+        f"The advice keeps one B although {laws} is rejected; with beta and gamma free "
+        f"{_change(seen, headline, free)}. The lower ends differ where collapses come at larger L than the survivors "
+        f"reached: a confirmation at the full length is the test.",
     )
 
 

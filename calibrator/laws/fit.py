@@ -25,6 +25,7 @@ from calibrator.laws.types import (
     Estimate,
     EtaMax,
     Finding,
+    LawTest,
     MaximumLikelihood,
     Run,
     StratumFit,
@@ -127,7 +128,8 @@ def _solved(summary: StratumFit, runs: tuple[Run, ...], seen: Evidence) -> Fitte
     if len(seen.intervals) > 1:  # with a single interval, ceiling and staleness look the same
         budget, near = _near_ceiling(observations, at, headline, budget)
         said += findings.near_ceiling(budget, near)
-    said += [*_sensitivities(runs, seen, observations, at, headline), *findings.imprecise(headline)]
+    said += _sensitivities(runs, seen, observations, at, headline)
+    said += [*_freed(seen, observations, at, headline, outcomes), *findings.imprecise(headline)]
     return FittedStratum(
         _updated(summary, budget=budget, tests=outcomes, findings=said), resample(headline), runs
     )
@@ -196,6 +198,22 @@ def _sensitivities(
         other = solve(dead, at, headline.modes, most_points=FEW_POINTS)
         said.append(findings.degraded_as_deaths(seen, headline, other))
     return said
+
+
+def _freed(
+    seen: Evidence, observations: Observations, at: Scales, headline: Solution, outcomes: list[LawTest]
+) -> list[Finding]:
+    """What the boundary would be if the exponents that the runs reject were free.
+
+    Advice keeps B alone: with beta free a low rate may collapse at an L that no run has reached, and the boundary of
+    runs without end is open downwards. The reader is told by how much.
+    """
+    rejected = [test for test in outcomes if test.outcome == "rejected" and test.law != "alpha = 1"]
+    if not rejected or is_large(observations):
+        return []
+    starts = {b: [np.append(modes[0], [0.0, 0.0])] for b, modes in headline.modes.items()}
+    free = solve(observations, at, starts, extended=True, most_points=2 * FEW_POINTS)
+    return [findings.exponents_freed(seen, rejected, headline, free)]
 
 
 def _boundary(observations: Observations, at: Scales, solution: Solution) -> BoundaryFit:

@@ -42,13 +42,13 @@ def _alpha(seen: Evidence, fit: StratumFit, boundary: BoundaryFit) -> LawTest:
         return LawTest(law=law, outcome="rejected", sentence=_alpha_rejected(boundary, alpha))
     if not fit.identifiable.alpha:
         return _untested(
-            law, f"alpha = 1 is not really tested: the runs hardly narrow alpha, {spell(alpha)}."
+            law, f"alpha = 1 is not really tested: the runs hardly narrow alpha, {spell(alpha, 1.0)}."
         )
-    return _kept(law, f"alpha = 1 agrees with the runs: under the power law alpha is {spell(alpha)}.")
+    return _kept(law, f"alpha = 1 agrees with the runs: under the power law alpha is {spell(alpha, 1.0)}.")
 
 
 def _alpha_rejected(boundary: BoundaryFit, alpha: Estimate) -> str:
-    text = f"alpha = 1 is rejected for the power law: {spell(alpha)}."
+    text = f"alpha = 1 is rejected for the power law: {spell(alpha, 1.0)}."
     if boundary.chosen == "ceiling":
         text += (
             f" The ceiling has more weight ({boundary.models['ceiling'].weight:.2f}): beyond eta_0 it falls "
@@ -65,12 +65,14 @@ def _beta(seen: Evidence, budget: BudgetFit) -> LawTest:
         )
         return _untested(law, text)
     if contains(budget.beta, 1.0):
-        return _kept(law, f"beta = 1 (onset after B/eta updates) agrees with the runs: {spell(budget.beta)}.")
+        return _kept(
+            law, f"beta = 1 (onset after B/eta updates) agrees with the runs: {spell(budget.beta, 1.0)}."
+        )
     eta = _geometric_mean([run.learning_rate for run in seen.events])
     return LawTest(
         law=law,
         outcome="rejected",
-        sentence=f"beta = 1 is rejected: {spell(budget.beta)}. B holds near eta = {eta:.2g}, the middle of the "
+        sentence=f"beta = 1 is rejected: {spell(budget.beta, 1.0)}. B holds near eta = {eta:.2g}, the middle of the "
         f"collapsed runs; at other rates the collapse time follows eta^-beta.",
     )
 
@@ -80,18 +82,24 @@ def _gamma(seen: Evidence, budget: BudgetFit) -> LawTest:
     if len({run.effective_interval for run in seen.events}) < 2:
         return _untested(law, "All collapsed runs had one S, so gamma = 0 (B whatever S) is assumed.")
     if contains(budget.gamma, 0.0):
-        return _kept(law, f"gamma = 0 (the same B at every S) agrees with the runs: {spell(budget.gamma)}.")
+        return _kept(
+            law, f"gamma = 0 (the same B at every S) agrees with the runs: {spell(budget.gamma, 0.0)}."
+        )
     S = _geometric_mean([run.effective_interval for run in seen.events])
     return LawTest(
         law=law,
         outcome="rejected",
-        sentence=f"gamma = 0 is rejected: {spell(budget.gamma)}. B depends on S and holds near S = {S:.2g}.",
+        sentence=f"gamma = 0 is rejected: {spell(budget.gamma, 0.0)}. B depends on S and holds near S = {S:.2g}.",
     )
 
 
-def spell(e: Estimate) -> str:
-    """`0.96 (0.55 to 1.3)`."""
-    return f"{e.estimate:.2g} ({e.low:.2g} to {e.high:.2g})"
+def spell(e: Estimate, tested: float | None = None) -> str:
+    """`0.96 (0.55 to 1.3)`; with as many digits as show on which side of an end the `tested` value lies."""
+    for digits in range(2, 7):
+        shown = [f"{value:.{digits}g}" for value in (e.estimate, e.low, e.high)]
+        if tested is None or (float(shown[1]) <= tested <= float(shown[2])) == contains(e, tested):
+            break
+    return f"{shown[0]} ({shown[1]} to {shown[2]})"
 
 
 def contains(e: Estimate, value: float) -> bool:

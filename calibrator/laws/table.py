@@ -7,6 +7,7 @@ times updates, which is right only for a constant rate). Any further column sepa
 
 from __future__ import annotations
 
+import codecs
 import csv
 import io
 import math
@@ -29,8 +30,8 @@ OPTIONAL = (
 )
 KNOWN = frozenset(REQUIRED + OPTIONAL)
 VERDICTS = frozenset(verdict.value for verdict in Verdict)
-MOST_RATE, MOST_COUNT = 1e3, 10**9
-"""Larger learning rates and counts are typing errors."""
+LEAST_RATE, MOST_RATE, MOST_COUNT = 1e-15, 1e3, 10**9
+"""Smaller and larger learning rates, and larger counts, are typing errors; a rate of 0 was never applied."""
 TOLERANCE = 1e-6
 """Relative rounding that an L written with few digits may carry."""
 
@@ -42,18 +43,27 @@ def read_runs(path: Path) -> list[Run]:
         StudyConfigError: the file cannot be read, a column is missing, or a cell is wrong; the text names
             the file, the line (the header is line 1) and the column.
     """
-    try:
-        text = path.read_text(encoding="utf-8-sig")
-    except OSError as error:
-        raise StudyConfigError(f"{path} cannot be read: {error.strerror}.") from error
-    except UnicodeDecodeError as error:
-        raise StudyConfigError(f"{path} is not text in UTF-8 (byte {error.start}).") from error
-    rows = list(_rows(path, text))
+    rows = list(_rows(path, _text_of(path)))
     if not rows:
         raise StudyConfigError(f"{path}: holds no runs; give one row for each run.")
     runs = [_Row(path, number, cells).run() for number, cells in rows]
     _refuse_repeats(path, [number for number, _ in rows], runs)
     return runs
+
+
+def _text_of(path: Path) -> str:
+    try:
+        content = path.read_bytes()
+        if content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+            raise StudyConfigError(f"{path} is text in UTF-16, save it as UTF-8.")
+        text = content.decode("utf-8-sig")
+    except OSError as error:
+        raise StudyConfigError(f"{path} cannot be read: {error.strerror}.") from error
+    except UnicodeDecodeError as error:
+        raise StudyConfigError(f"{path} is not text in UTF-8 (byte {error.start}).") from error
+    if not text.strip():
+        raise StudyConfigError(f"{path} is empty; give a header and one row for each run.")
+    return text
 
 
 def _rows(path: Path, text: str) -> Iterator[tuple[int, dict[str, str]]]:
@@ -74,6 +84,8 @@ def _rows(path: Path, text: str) -> Iterator[tuple[int, dict[str, str]]]:
 
 
 def _checked(path: Path, header: list[str]) -> list[str]:
+    if len(header) == 1 and (found := next((mark for mark in ";\t|" if mark in header[0]), None)):
+        raise StudyConfigError(f"{path}: columns are separated by {found!r}; separate them by commas.")
     missing = [name for name in REQUIRED if name not in header]
     if missing:
         raise StudyConfigError(
@@ -114,6 +126,10 @@ class _Row:
         sync_interval = self._whole("sync_interval", least=1)
         rate = self._number_in("learning_rate", most=MOST_RATE)
         updates = self._whole("updates")
+        if 0 < rate < LEAST_RATE:
+            raise self._error(
+                "learning_rate", f"{self._cells['learning_rate']!r} must be 0 or at least {LEAST_RATE:g}."
+            )
         given = self._optional("cumulative_lr")
         total = rate * updates if given is None else given
         low, high = self._pair("onset_low", "onset_high", verdict)
@@ -152,7 +168,7 @@ class _Row:
         return Verdict(text)
 
     def _optional(self, column: str) -> float | None:
-        return self._number_in(column) if self._cells.get(column) else None
+        return self._number_in(column, most=MOST_RATE * MOST_COUNT) if self._cells.get(column) else None
 
     def _within(self, column: str, value: float | None, end: float, what: str) -> None:
         """An onset after the end of the run was not observed in it."""

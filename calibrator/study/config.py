@@ -28,6 +28,9 @@ Interval = Annotated[int, Field(ge=1, le=10**6)]
 Seed = Annotated[int, Field(ge=0)]
 Rate = Annotated[float, Field(gt=0, le=1e3, allow_inf_nan=False)]
 
+MOST_PROBLEMS = 8
+"""Problems of a validation that one message lists."""
+
 
 class SweepConfig(Config):
     sync_intervals: Annotated[tuple[Interval, ...], Field(min_length=1)] = (1, 4, 16, 64)
@@ -205,8 +208,10 @@ def parse_config(model: type[ConfigT], data: dict[str, Any], *, source: str) -> 
 
 
 def describe(error: ValidationError) -> str:
-    """All problems of a validation on one line, each with its key."""
-    return "; ".join(_problem(detail) for detail in error.errors())
+    """The problems of a validation on one line, each with its key; of many the first MOST_PROBLEMS."""
+    problems = [_problem(detail) for detail in error.errors()]
+    more = len(problems) - MOST_PROBLEMS
+    return "; ".join([*problems[:MOST_PROBLEMS], *([f"and {more} more"] if more > 0 else [])])
 
 
 def _problem(detail: Any) -> str:

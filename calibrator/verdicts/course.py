@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
+from numpy.typing import NDArray
 
 from calibrator.runlogs.curve import Curve, Floats
 from calibrator.verdicts import settings as rule
 from calibrator.verdicts.fall import Dip
 from calibrator.verdicts.levels import MAD_TO_SIGMA, Levels, trailing_mean, white_noise
+
+Mask = NDArray[np.bool_]
 
 BLOCKS = 8
 """Blocks that a course is cut into: an eighth of a run is a lasting level, and eight show a trend."""
@@ -47,9 +50,8 @@ def decline_of(levels: Levels, dips: Sequence[Dip] = ()) -> Decline | None:
     A lasting level is the mean over an eighth of the run, or over half of the shortest decline where that is
     longer. Falls that were recovered from, `dips` in order of version, are left out.
     """
-    begun = np.searchsorted([dip.low for dip in dips], levels.version, side="right")
-    ended = np.searchsorted([dip.high for dip in dips], levels.version, side="right")
-    level, version = levels.level[begun == ended], levels.version[begun == ended]
+    up = _outside(levels, dips)
+    level, version = levels.level[up], levels.version[up]
     if level.size < MIN_BLOCKS:
         return None
     span = float(version[-1] - version[0])
@@ -99,16 +101,37 @@ def at_floor(levels: Levels) -> bool:
     return bool(few and mean <= rule.SIGMAS * levels.row_noise / rows**0.5)
 
 
-def reward_moved(levels: Levels, *, probe: bool) -> bool:
+def reward_moved(levels: Levels, *, probe: bool, dips: Sequence[Dip] = ()) -> bool:
     """Whether the levels differ by more than sampling noise: before and after any version, or between lasting ones.
 
-    A probe asks the same prompts every time: what its stated errors do not explain is the policy, not noise.
+    A probe asks the same prompts every time: what its stated errors do not explain is the policy, not noise. Falls
+    that were recovered from, `dips` in order of version, are left out: they neither show that the run trained nor
+    may their size pass for noise.
     """
     if not levels.size or levels.cliff:
         return levels.cliff is not None
+    levels = _without(levels, dips)
     stated = float(np.sqrt(np.mean(levels.se**2))) * levels.rows_per_version**0.5
     row_noise = max(stated if probe else levels.row_noise, 1e-9)
     return _has_trend(levels) or _moved_once(levels, row_noise) or _lasting_levels_differ(levels, row_noise)
+
+
+def _outside(levels: Levels, dips: Sequence[Dip]) -> Mask:
+    """The versions at which the run was in no dip."""
+    begun = np.searchsorted([dip.low for dip in dips], levels.version, side="right")
+    ended = np.searchsorted([dip.high for dip in dips], levels.version, side="right")
+    return np.asarray(begun == ended)
+
+
+def _without(levels: Levels, dips: Sequence[Dip]) -> Levels:
+    """The levels outside dips, with the noise of these alone; all of them where too few would be left."""
+    up = _outside(levels, dips)
+    if up.all() or np.count_nonzero(up) < MIN_BLOCKS * VERSIONS_PER_BLOCK:
+        return levels
+    columns = {name: getattr(levels, name)[up] for name in ("version", "level", "se", "rows", "seen")}
+    calm = white_noise(columns["level"])
+    share = min(1.0, calm / levels.noise) if calm > 0.0 and levels.noise > 0.0 else 1.0
+    return replace(levels, **columns, noise=share * levels.noise, row_noise=share * levels.row_noise)
 
 
 def _has_trend(levels: Levels) -> bool:

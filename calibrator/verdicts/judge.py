@@ -215,8 +215,11 @@ def _untrained(curve: Curve, accounts: list[_Account], settings: JudgeSettings) 
         return None
     if all(course.at_floor(level) for level in levels):
         return Verdict.UNTRAINED, Evidence(code="at_floor", sentence="The reward never left its floor.")
+    dips = falls.dips(accounts[0].track)
     # Of two series the second one is the probe.
-    moved = (course.reward_moved(level, probe=at > 0) for at, level in enumerate(accounts[0].levels))
+    moved = (
+        course.reward_moved(level, probe=at > 0, dips=dips) for at, level in enumerate(accounts[0].levels)
+    )
     if any(moved):
         return None
     if course.no_gradient(curve):

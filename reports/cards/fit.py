@@ -173,7 +173,7 @@ def _caption(ahead: Outlook | None) -> str:
     text = "eta_max: half of the runs are prone to collapse, the three boundaries averaged"
     if ahead is None:
         return text
-    text += f"; allowed: by rule '{ahead.rule}' at risk {fixed(ahead.risk)}, with 95 % credibility"
+    text += f"; allowed: by rule '{ahead.rule}' at risk {fixed(ahead.risk)}, with 95 % credibility, not yet rounded"
     return text if ahead.horizon is None else f"{text}; T = {count(ahead.horizon)} updates"
 
 
@@ -181,12 +181,12 @@ def _chances(ahead: Outlook) -> Table:
     rates = list(dict.fromkeys(pair.learning_rate for pair in ahead.collapse_probability))
     by_interval: dict[int, list[str]] = {}
     for pair in ahead.collapse_probability:
-        by_interval.setdefault(pair.sync_interval, []).append(percent(pair.collapse_probability.estimate))
+        by_interval.setdefault(pair.sync_interval, []).append(
+            percent(pair.collapse_probability.estimate).removesuffix(" %")
+        )
     columns = (Column("S", "number"), *(Column(rate(eta), "number") for eta in rates))
     rows = tuple((count(S), *cells) for S, cells in by_interval.items())
-    caption = (
-        f"P(collapse by {count(ahead.horizon or 0)} updates) at a constant eta; intervals are in the JSON"
-    )
+    caption = f"P(collapse by {count(ahead.horizon or 0)} updates) in percent; intervals are in the JSON"
     return Table(caption, columns, rows)
 
 

@@ -169,3 +169,37 @@ def test_an_empty_folder_is_no_source(calibrate: Calibrate, tmp_path: Path) -> N
     answer = calibrate("fit", tmp_path)
     assert answer.exit_code == 2
     assert len(answer.stderr.strip().splitlines()) == 1
+
+
+def test_only_chooses_a_setting(calibrate: Calibrate, tmp_path: Path) -> None:
+    lines = (TABLES / "law-holds.csv").read_text().splitlines()
+    both = [f"{lines[0]},G", *(f"{line},8" for line in lines[1:]), *(f"{line},16" for line in lines[1:])]
+    table = tmp_path / "runs.csv"
+    table.write_text("\n".join(both) + "\n")
+    assert len(fitted(calibrate("fit", table, "--json"))) == 2
+    (stratum,) = fitted(calibrate("fit", table, "--only", "G=8", "--json"))
+    assert stratum["strata"] == {"G": "8"}
+    answer = calibrate("fit", table, "--only", "G=7")
+    assert (answer.exit_code, "no run has that setting" in answer.stderr) == (2, True)
+
+
+def test_a_column_of_remarks_is_pointed_out(calibrate: Calibrate, tmp_path: Path) -> None:
+    lines = (TABLES / "law-holds.csv").read_text().splitlines()
+    noted = [f"{lines[0]},note", *(f"{line},remark {i}" for i, line in enumerate(lines[1:]))]
+    table = tmp_path / "runs.csv"
+    table.write_text("\n".join(noted) + "\n")
+    answer = calibrate("fit", table)
+    assert answer.exit_code == 3
+    assert "column 'note'" in answer.stderr
+    assert "never pooled" in answer.stderr
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-16"])
+def test_a_table_with_semicolons_is_told_apart_from_a_log(
+    calibrate: Calibrate, tmp_path: Path, encoding: str
+) -> None:
+    table = tmp_path / "runs.csv"
+    table.write_text((TABLES / "law-holds.csv").read_text().replace(",", ";"), encoding=encoding)
+    answer = calibrate("fit", table)
+    assert answer.exit_code == 2
+    assert ("separate them by commas" if encoding == "utf-8" else "save it as UTF-8") in answer.stderr

@@ -89,7 +89,7 @@ def test_settings_of_a_log_that_is_not_there_are_refused(
     (log, *_) = sources(logs)
     path = tmp_path / "settings.json"
     for content, words in (
-        ({"other": {"sync_interval": 4}}, "other names none of the logs"),
+        ({"other": {"sync_interval": 4}}, "none of the logs is named other"),
         ({log.parent.name: {"sync_intervall": 4}}, "sync_intervall"),
         ({log.parent.name: 4}, "holds no object"),
     ):

@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 from calibrator.laws.fit import fit_runs
+from calibrator.laws.hypotheses import spell
 from calibrator.laws.table import read_runs
-from calibrator.laws.types import LawTest, Run, StratumFit
+from calibrator.laws.types import Estimate, LawTest, Run, StratumFit
 
 TABLES = Path(__file__).parents[2] / "data" / "tables"
 
@@ -70,3 +71,31 @@ def test_a_collapse_time_that_follows_s_rejects_gamma() -> None:
     assert tests["gamma = 0"].outcome == "rejected"
     assert fit.budget is not None
     assert fit.budget.gamma.low > 0
+
+
+def test_rejected_exponents_are_freed_beside_the_headline() -> None:
+    """Onsets in updates that fall as eta^-2: the boundary with beta free stands beside the one of the advice."""
+    slow = [
+        run
+        if run.onset_low is None
+        else run.model_copy(
+            update={
+                name: getattr(run, name) * 3.2e-7 / run.learning_rate
+                for name in ("cumulative_lr_onset_low", "cumulative_lr_onset_high")
+            }
+        )
+        for run in _runs("law-holds")
+    ]
+    fit, tests = _tests(slow)
+    said = {finding.code: finding.sentence for finding in fit.findings}
+    assert tests["beta = 1"].outcome == "rejected"
+    assert "although beta = 1 is rejected" in said["exponents_freed"]
+    kept, _ = _tests(_runs("law-holds"))
+    assert "exponents_freed" not in {finding.code for finding in kept.findings}
+
+
+def test_as_many_digits_as_the_outcome_needs() -> None:
+    rejected = Estimate(estimate=1.2, low=1.04, high=1.4)
+    assert spell(rejected) == "1.2 (1 to 1.4)"
+    assert spell(rejected, 1.0) == "1.2 (1.04 to 1.4)"
+    assert spell(Estimate(estimate=0.96, low=0.55, high=1.3), 1.0) == "0.96 (0.55 to 1.3)"

@@ -90,8 +90,6 @@ def test_a_wrong_file_is_named(write: Write, tmp_path: Path) -> None:
         read_runs(write(HEADER.replace(",verdict", ""), "a"))
     with pytest.raises(StudyConfigError, match="holds no runs"):
         read_runs(write(HEADER))
-    with pytest.raises(StudyConfigError, match="column"):
-        read_runs(write(""))
     with pytest.raises(StudyConfigError, match="appears twice"):
         read_runs(write(HEADER, GOOD, GOOD))
     with pytest.raises(StudyConfigError, match="two columns"):
@@ -139,3 +137,26 @@ def test_any_cells_give_a_finite_run_or_name_their_column(
     else:
         assert math.isfinite(said[0].cumulative_lr)
         assert said[0].sync_interval >= 1
+
+
+@pytest.mark.parametrize("mark", [";", "\t", "|"])
+def test_another_separator_is_named(write: Write, mark: str) -> None:
+    with pytest.raises(StudyConfigError, match="separate them by commas"):
+        read_runs(write(HEADER.replace(",", mark), GOOD.replace(",", mark)))
+
+
+def test_utf_16_and_empty_files_are_named(tmp_path: Path) -> None:
+    wide, empty = tmp_path / "wide.csv", tmp_path / "empty.csv"
+    wide.write_text(f"{HEADER}\n{GOOD}\n", encoding="utf-16")
+    empty.write_text("\n")
+    with pytest.raises(StudyConfigError, match="UTF-16, save it as UTF-8"):
+        read_runs(wide)
+    with pytest.raises(StudyConfigError, match="is empty"):
+        read_runs(empty)
+
+
+def test_learning_rates_too_small_to_be_any_are_refused(write: Write) -> None:
+    with pytest.raises(StudyConfigError, match=r"line 2, column 'learning_rate'.*at least 1e-15"):
+        read_runs(write(HEADER, GOOD.replace("0.001", "1e-300")))
+    (run,) = read_runs(write(HEADER, "a,gmc,8,0,100,untrained,,"))
+    assert run.learning_rate == 0

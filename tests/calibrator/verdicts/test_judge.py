@@ -270,6 +270,21 @@ def test_a_rate_too_small_to_tell_is_untrained(around: Maker) -> None:
     assert judge(around(np.full(300, 0.4)), JudgeSettings()).verdict is Verdict.UNTRAINED
 
 
+def test_dips_do_not_pass_for_noise(around: Maker) -> None:
+    """A few evaluations that rise from 0.4 to 0.75, with three single ones near the floor."""
+    level = np.full(33, 0.75)
+    level[:6] = [0.39, 0.48, 0.57, 0.69, 0.71, 0.74]
+    level[[10, 17, 21]] = [0.1, 0.06, 0.03]
+    level += 0.04 * np.random.default_rng(3).standard_normal(33)
+    assert judge(around(np.repeat(level, 10), 10), JudgeSettings(sync_interval=10)).verdict is Verdict.STABLE
+
+
+def test_dips_of_a_flat_reward_do_not_show_that_it_trained(around: Maker) -> None:
+    level = np.full(300, 0.6)
+    level[100:110] = level[200:210] = 0.05
+    assert judge(around(level), JudgeSettings()).verdict is Verdict.UNTRAINED
+
+
 def test_a_flat_reward_of_a_policy_that_moves_is_stable(around: Maker) -> None:
     """Base level, gradients and ratios all alive: the run trained, it just got nowhere."""
     curve = around(np.full(300, 0.6))
