@@ -270,13 +270,33 @@ def test_a_rate_too_small_to_tell_is_untrained(around: Maker) -> None:
     assert judge(around(np.full(300, 0.4)), JudgeSettings()).verdict is Verdict.UNTRAINED
 
 
-def test_dips_do_not_pass_for_noise(around: Maker) -> None:
+def test_dips_do_not_pass_for_noise() -> None:
     """A few evaluations that rise from 0.4 to 0.75, with three single ones near the floor."""
-    level = np.full(33, 0.75)
-    level[:6] = [0.39, 0.48, 0.57, 0.69, 0.71, 0.74]
-    level[[10, 17, 21]] = [0.1, 0.06, 0.03]
-    level += 0.04 * np.random.default_rng(3).standard_normal(33)
-    assert judge(around(np.repeat(level, 10), 10), JudgeSettings(sync_interval=10)).verdict is Verdict.STABLE
+    level = [
+        0.39,
+        0.48,
+        0.57,
+        0.69,
+        0.71,
+        0.74,
+        0.70,
+        0.66,
+        0.71,
+        0.70,
+        0.10,
+        0.71,
+        0.63,
+        0.78,
+        0.70,
+        0.73,
+        0.73,
+    ]
+    level += [0.06, 0.70, 0.72, 0.75, 0.03, 0.76, 0.74, 0.74, 0.67, 0.76, 0.81, 0.71, 0.66, 0.75, 0.80, 0.67]
+    at, nothing = 10.0 * np.arange(33), np.empty(0)
+    probes = Series("eval/accuracy", at, np.array(level), np.full(33, np.nan), at)
+    rewards = Series("reward", nothing, nothing, nothing, nothing)
+    curve = Curve(updates=320, learning_rate=np.full(320, 1e-6), rewards=rewards, probes=probes)
+    assert judge(curve, JudgeSettings(sync_interval=4)).verdict is Verdict.STABLE
 
 
 def test_dips_of_a_flat_reward_do_not_show_that_it_trained(around: Maker) -> None:
