@@ -7,13 +7,16 @@ BIN    := $(VENV)/bin
 PIP    := $(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt
 TORCH  := $(shell grep '^torch==' constraints.txt)
 
+# Two files of tests at a time; trials and vLLM's engines take a core each.
+PYTEST := $(BIN)/pytest --numprocesses 2 --dist loadfile
+
 .PHONY: demo test test-vllm check bench clean
 
 demo: $(VENV)/.installed
 	$(BIN)/calibrate run --folder runs/demo
 
 test: check $(VENV)/.vllm
-	$(BIN)/pytest
+	$(PYTEST)
 
 # Rollouts by vLLM, on a CPU for real.
 test-vllm: $(VENV)/.dev $(VENV)/.vllm
