@@ -118,10 +118,10 @@ def exponents_freed(
     seen: Evidence, rejected: Sequence[LawTest], headline: Solution, free: Solution
 ) -> Finding:
     """What rejected exponents of law (ii) do to the boundary."""
-    laws = " and ".join(test.law for test in rejected)
+    laws = " and ".join(test.law for test in rejected) + (" are" if len(rejected) > 1 else " is")
     return _finding(
         "exponents_freed",
-        f"The advice keeps one B although {laws} is rejected; with beta and gamma free "
+        f"The advice keeps one B although {laws} rejected; with beta and gamma free "
         f"{_change(seen, headline, free)}. The lower ends differ where collapses come at larger L than the survivors "
         f"reached: a confirmation at the full length is the test.",
     )
