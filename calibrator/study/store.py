@@ -53,6 +53,10 @@ class StudyFolder:
         return self.root / "recommendation.json"
 
     @property
+    def confirmation(self) -> Path:
+        return self.root / "confirmation.json"
+
+    @property
     def trainer_toml(self) -> Path:
         return self.root / "trainer.toml"
 
@@ -101,7 +105,7 @@ def prepare(config: StudyConfig, source: str) -> StudyFolder:
     resolved = resolve(config)
     with disk_errors(folder.root):
         if folder.resolved.exists():
-            _check_same(folder, resolved)
+            check_unchanged(folder, resolved)
         else:
             _check_empty(folder)
         (folder.root / "trials").mkdir(parents=True, exist_ok=True)
@@ -123,6 +127,22 @@ def resolve(config: StudyConfig) -> dict[str, Any]:
             "code": code_digest(),
         },
     }
+
+
+def check_unchanged(folder: StudyFolder, resolved: dict[str, Any]) -> None:
+    """Raise StudyMismatchError when the trials in `folder` were made with another setting, model, task or code."""
+    before = read_json(folder.resolved)
+    _check_schema(folder.resolved, before)
+    known = before.get("digests", {})
+    changes = list(_differences(before.get("setting", {}), resolved["setting"]))
+    for name in ("model", "task", "code"):
+        if not changes and known.get(name) != resolved["digests"][name]:
+            changes.append(f"the {name} itself (digest {known.get(name)} -> {resolved['digests'][name]})")
+    if changes:
+        raise StudyMismatchError(
+            f"{folder.root}: its trials were made with another configuration: {'; '.join(changes)}. "
+            "Undo the change, or set output.folder to a new folder"
+        )
 
 
 def open_study(root: Path) -> tuple[StudyFolder, StudyConfig]:
@@ -172,21 +192,6 @@ def _check_schema(path: Path, content: dict[str, Any]) -> None:
     if found != SCHEMA_VERSION:
         raise CorruptStudyError(
             f"{path} has schema version {found}, this program writes {SCHEMA_VERSION}: use a new folder"
-        )
-
-
-def _check_same(folder: StudyFolder, resolved: dict[str, Any]) -> None:
-    before = read_json(folder.resolved)
-    _check_schema(folder.resolved, before)
-    known = before.get("digests", {})
-    changes = list(_differences(before.get("setting", {}), resolved["setting"]))
-    for name in ("model", "task", "code"):
-        if not changes and known.get(name) != resolved["digests"][name]:
-            changes.append(f"the {name} itself (digest {known.get(name)} -> {resolved['digests'][name]})")
-    if changes:
-        raise StudyMismatchError(
-            f"{folder.root}: its trials were made with another configuration: {'; '.join(changes)}. "
-            "Undo the change, or set output.folder to a new folder"
         )
 
 
