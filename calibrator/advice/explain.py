@@ -24,8 +24,8 @@ NEAREST = 5
 INFLUENTIAL = 3
 
 Standing = Literal["safe", "uncertain", "unsafe", "unknown"]
-"""safe: the rule allows eta. unsafe: eta lies above eta_max with 95 % credibility. uncertain: neither. unknown: the runs
-identify no boundary."""
+"""safe: the rule allows eta. unsafe: eta lies above eta_max with 95 % credibility. uncertain: neither. unknown: the
+runs identify no boundary."""
 
 
 class _Record(BaseModel):

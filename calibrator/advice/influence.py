@@ -62,7 +62,8 @@ def influences(
     weak = sorted(range(len(runs)), key=lambda i: found[i].effective_draws)[:MOST_REFITS]
     for i in weak:
         if not found[i].reliable:
-            found[i] = _refitted(found[i], runs, i, effective_interval, eta, risk)
+            others = design_posterior([run for j, run in enumerate(runs) if j != i])
+            found[i] = _refitted(found[i], others, effective_interval, eta, risk)
     now = float(np.mean(prone))
     return sorted(found, key=lambda other: -_moved(now, other.prone_without))
 
@@ -96,9 +97,8 @@ def _without(run: Run, log_terms: Floats, limits: Floats, prone: Floats) -> Infl
 
 
 def _refitted(
-    found: Influence, runs: Sequence[Run], left_out: int, effective_interval: int, eta: float, risk: float
+    found: Influence, others: Posterior | None, effective_interval: int, eta: float, risk: float
 ) -> Influence:
-    others = design_posterior([run for i, run in enumerate(runs) if i != left_out])
     if others is None:
         return found
     limits = log_eta_at_risk(others, effective_interval, risk)
@@ -112,7 +112,7 @@ def _refitted(
 
 
 def _moved(before: float, after: float) -> float:
-    """Distance of two probabilities in standard deviations of the boundary, so that 1 and 2 % are as far as 98 and 99."""
+    """Distance of two probabilities on the probit scale: from 1 to 2 % is as far as from 98 to 99 %."""
     return float(abs(np.subtract(*ndtri(np.clip([before, after], TINY, 1 - TINY)))))
 
 

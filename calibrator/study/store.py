@@ -13,12 +13,11 @@ from filelock import FileLock, Timeout
 from pydantic import BaseModel, ValidationError
 
 from calibrator.errors import CorruptStudyError, StudyConfigError, StudyMismatchError
-from calibrator.study.config import StudyConfig, describe, parse_config
+from calibrator.study.config import SCHEMA_VERSION, StudyConfig, describe, parse_config, wrong_version
 from calibrator.study.provenance import code_digest, task_digest
 from trainer.files import disk_errors, write_atomically
 from trainer.models import model_digest
 
-SCHEMA_VERSION = 1
 CONFIG_FILE, RESOLVED_FILE = "study.toml", "resolved.json"
 
 
@@ -132,7 +131,7 @@ def resolve(config: StudyConfig) -> dict[str, Any]:
 def check_unchanged(folder: StudyFolder, resolved: dict[str, Any]) -> None:
     """Raise StudyMismatchError when the trials in `folder` were made with another setting, model, task or code."""
     before = read_json(folder.resolved)
-    _check_schema(folder.resolved, before)
+    _check_version(folder.resolved, before.get("schema_version"), ANOTHER)
     known = before.get("digests", {})
     changes = list(_differences(before.get("setting", {}), resolved["setting"]))
     for name in ("model", "task", "code"):
@@ -153,11 +152,12 @@ def open_study(root: Path) -> tuple[StudyFolder, StudyConfig]:
             f"{root} is not a study folder: it has no {RESOLVED_FILE}; `calibrate run` makes one"
         )
     content = read_json(folder.resolved)
-    _check_schema(folder.resolved, content)
+    _check_version(folder.resolved, content.get("schema_version"), ANOTHER)
     return folder, parse_config(StudyConfig, content.get("config", {}), source=str(folder.resolved))
 
 
 RecordT = TypeVar("RecordT", bound=BaseModel)
+ANOTHER = "make the study anew in another folder"
 REMAKE = "move it away and run the same command again: it is made anew"
 
 
@@ -176,8 +176,11 @@ def read_json(path: Path, *, remedy: str = REMAKE) -> dict[str, Any]:
 
 def read_record(path: Path, model: type[RecordT], *, remedy: str = REMAKE) -> RecordT:
     """A validated record; raises CorruptStudyError naming file, field and remedy."""
+    content = read_json(path, remedy=remedy)
+    if "schema_version" in model.model_fields:
+        _check_version(path, content.get("schema_version", SCHEMA_VERSION), remedy)
     try:
-        return model.model_validate(read_json(path, remedy=remedy))
+        return model.model_validate(content)
     except ValidationError as error:
         raise CorruptStudyError(f"{path}: {describe(error)}; {remedy}") from error
 
@@ -187,12 +190,9 @@ def write_json(path: Path, content: object) -> None:
     write_atomically(path, json.dumps(content, indent=2, allow_nan=False) + "\n")
 
 
-def _check_schema(path: Path, content: dict[str, Any]) -> None:
-    found = content.get("schema_version")
-    if found != SCHEMA_VERSION:
-        raise CorruptStudyError(
-            f"{path} has schema version {found}, this program writes {SCHEMA_VERSION}: use a new folder"
-        )
+def _check_version(path: Path, found: object, remedy: str) -> None:
+    if wrong := wrong_version(found):
+        raise CorruptStudyError(f"{path}: {wrong}; or {remedy}")
 
 
 def _differences(before: Any, after: Any, key: str = "") -> Iterator[str]:

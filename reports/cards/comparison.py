@@ -29,8 +29,8 @@ _CONTRASTS = (
     Column("90 %", "number", wide_only=True),
     Column("second", "number"),
     Column("90 %", "number", wide_only=True),
-    Column("second / first", "number"),
-    Column("P(first larger)", "number"),
+    Column("ratio", "number"),
+    Column("P(first >)", "number"),
     Column("differs"),
 )
 NOT_GIVEN = "-"
@@ -83,7 +83,8 @@ def _laws(found: Comparison) -> list[Block]:
         return [Paragraph(f"Nothing to compare: {listing(missing)} identifies no boundary.")]
     caption = (
         "Medians and 90 % intervals [derived]; eta_max: half of the runs are prone; C of the ceiling boundary and B in "
-        "LR x updates; differs: the interval of the ratio leaves out 1"
+        "LR x updates; ratio: second over first; P(first >): that it is larger in the first; differs: the interval of "
+        "the ratio leaves out 1"
     )
     marked = frozenset(i for i, row in enumerate(found.contrasts) if row.differs)
     table = Table(caption, _CONTRASTS, tuple(_contrast(row) for row in found.contrasts), marked)
@@ -105,7 +106,7 @@ def _larger(row: Contrast) -> str:
 
 
 def _label(row: Contrast) -> str:
-    return row.quantity if row.sync_interval is None else f"{row.quantity} at S = {count(row.sync_interval)}"
+    return row.quantity if row.sync_interval is None else f"{row.quantity}(S = {count(row.sync_interval)})"
 
 
 def _contrast(row: Contrast) -> tuple[str, ...]:

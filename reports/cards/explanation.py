@@ -133,7 +133,10 @@ def _row(row: NearRun) -> tuple[str, ...]:
 
 def _influences(found: Explanation) -> Table:
     now = "" if found.prone is None else f", P(prone) {percent(found.prone.estimate)} with all runs"
-    caption = f"What rule 'stable' would allow, and P(prone) here, without one run, most influential first{now} [derived]"
+    caption = (
+        "What rule 'stable' would allow, and P(prone) here, without one run; the most influential runs first"
+        f"{now} [derived]"
+    )
     rows = tuple(
         (
             name(other.run),
