@@ -111,6 +111,8 @@ def checked(
 
 def chosen_unsafe_rate(posterior: Posterior, advice: Recommendation, wish: CheckWish, warmup: int) -> float:
     """The rate that was asked for, or the smallest at which the posterior is sure of a collapse by T."""
+    if wish.unsafe_learning_rate is not None and wish.unsafe_factor is not None:
+        raise StudyConfigError("--unsafe-factor and --unsafe-learning-rate say the same: give one of them")
     if wish.unsafe_learning_rate is not None:
         eta = wish.unsafe_learning_rate
     elif wish.unsafe_factor is not None:

@@ -22,6 +22,8 @@ UNTOLD = 4
 """Exit code of a trial process that could not even write its error.json."""
 PROPOSAL = "proposal.json"
 """Why the trial was made: its stage and what the design proposed."""
+CHECK_STAGE = "confirm-check"
+"""Begins the stages of `calibrate confirm`; by its first word the sweep takes their runs into the next fit."""
 LOG = "trial.log"
 """What the trial and the user's own task printed."""
 CONFIG, VERDICT, SUMMARY, ERROR, METRICS = (
@@ -54,6 +56,11 @@ class TrialResult:
         """Stage of the study that asked for the trial: `round-1`, `confirm-...`; empty where nothing says so."""
         path = self.folder / PROPOSAL
         return str(read_json(path).get("stage", "")) if path.is_file() else ""
+
+    @property
+    def is_check(self) -> bool:
+        """Whether `calibrate confirm` made the trial."""
+        return self.stage.startswith(CHECK_STAGE)
 
     @cached_property
     def curve(self) -> Curve:

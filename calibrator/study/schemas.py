@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ast
 import inspect
+import itertools
 import json
 import sys
 from collections.abc import Iterator
@@ -107,7 +108,7 @@ def _texts(class_name: str) -> Iterator[tuple[str, str]]:
 
 
 def _attribute_texts(body: list[ast.stmt]) -> Iterator[tuple[str, str]]:
-    for field, below in zip(body, body[1:], strict=False):
+    for field, below in itertools.pairwise(body):
         if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name):
             text = below.value if isinstance(below, ast.Expr) else None
             if isinstance(text, ast.Constant) and isinstance(text.value, str):

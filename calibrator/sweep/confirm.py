@@ -9,12 +9,9 @@ from collections.abc import Iterable
 
 from calibrator.advice.types import Recommendation
 from calibrator.laws.observations import is_event, is_used
-from calibrator.study.results import TrialResult
+from calibrator.study.results import CHECK_STAGE, TrialResult
 from calibrator.sweep.design import ProposedRun
-from calibrator.sweep.rounds import CONFIRM, Sweep
-
-CHECK = f"{CONFIRM}-check"
-"""Begins the names of these stages; by the first word the sweep takes their runs into its next fit."""
+from calibrator.sweep.rounds import Sweep
 
 
 def check_stage(advice: Recommendation, learning_rate: float) -> str:
@@ -25,11 +22,6 @@ def check_stage(advice: Recommendation, learning_rate: float) -> str:
 def checks(advice: Recommendation, result: TrialResult) -> bool:
     """Whether the trial was made to check this recommendation: its prediction must not rest on it."""
     return result.stage.startswith(_checks_of(advice))
-
-
-def is_check(result: TrialResult) -> bool:
-    """Whether the trial was made to check any recommendation."""
-    return result.stage.startswith(CHECK)
 
 
 def run_check(sweep: Sweep, advice: Recommendation, learning_rate: float, seeds: int) -> list[TrialResult]:
@@ -70,4 +62,4 @@ def outcomes(done: Iterable[TrialResult]) -> list[tuple[int, str, bool | None]]:
 
 
 def _checks_of(advice: Recommendation) -> str:
-    return f"{CHECK}-S{advice.sync_interval}-eta{advice.learning_rate:g}-T{advice.horizon}-at-"
+    return f"{CHECK_STAGE}-S{advice.sync_interval}-eta{advice.learning_rate:g}-T{advice.horizon}-at-"

@@ -22,12 +22,16 @@ _COLUMNS = (
 
 def confirmation_cards(record: ConfirmationRecord, folder: str) -> tuple[Card, ...]:
     """Predicted beside observed, and what to do with it."""
-    command = f"calibrate recommend {shlex.quote(folder)}"
-    text = "These runs belong to the study from now on: the next fit and the next recommendation rest on them, too."
-    return (
-        confirmation_card(record),
-        Card("next", "Next", (Paragraph(text), Code(command))),
-    )
+    if record.as_predicted:
+        command = f"calibrate train --from {shlex.quote(folder)}"
+        text = (
+            "The recommendation stands. These runs belong to the study from now on: `calibrate recommend` takes them "
+            "into its fit, and what it then says may differ a little and is not confirmed."
+        )
+    else:
+        command = f"calibrate recommend {shlex.quote(folder)}"
+        text = "These runs belong to the study from now on: ask for a recommendation that takes them into account."
+    return (confirmation_card(record), Card("next", "Next", (Paragraph(text), Code(command))))
 
 
 def confirmation_card(record: ConfirmationRecord) -> Card:

@@ -41,7 +41,9 @@ def test_below_the_limit_safe_far_above_the_boundary_unsafe_between_uncertain(
 ) -> None:
     limit = rules.stable_limit(posterior, 16, 0.05)
     high = float(np.exp(np.quantile(log_eta_max(posterior, 16), 0.95)))
-    standings = [at(fitted, 16, eta).standing for eta in (0.99 * limit, 1.01 * limit, 0.99 * high, 1.01 * high)]
+    standings = [
+        at(fitted, 16, eta).standing for eta in (0.99 * limit, 1.01 * limit, 0.99 * high, 1.01 * high)
+    ]
     assert standings == ["safe", "uncertain", "uncertain", "unsafe"]
 
 
@@ -126,11 +128,15 @@ def test_reweighted_draws_agree_with_a_fit_without_the_run(
 
 def test_a_run_that_says_nothing_moves_nothing(fitted: FittedStratum, posterior: Posterior) -> None:
     """A survivor of hardly any L: every draw gives it the probability one."""
-    short = fitted.runs[0].model_copy(update={"verdict": Verdict.STABLE, "cumulative_lr": 1e-30, "updates": 1})
+    short = fitted.runs[0].model_copy(
+        update={"verdict": Verdict.STABLE, "cumulative_lr": 1e-30, "updates": 1}
+    )
     assert draw_log_likelihood(posterior, short) == pytest.approx(0.0, abs=1e-9)
     eta = 1e-6
     other = influences(posterior, [short], 16, eta, 0.05)[0]
-    assert other.prone_without == pytest.approx(float(np.mean(prone_probability(posterior, 16, eta))), rel=1e-4)
+    assert other.prone_without == pytest.approx(
+        float(np.mean(prone_probability(posterior, 16, eta))), rel=1e-4
+    )
     assert other.effective_draws == pytest.approx(posterior.log_B.size)
 
 

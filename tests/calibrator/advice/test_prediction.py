@@ -72,9 +72,7 @@ def test_no_rate_is_unsafe_within_a_horizon_that_no_collapse_fits_into(make_post
         ([None, None], 0, False),
     ],
 )
-def test_runs_that_do_not_decide_are_not_counted(
-    died: list[bool | None], counted: int, inside: bool
-) -> None:
+def test_runs_that_do_not_decide_are_not_counted(died: list[bool | None], counted: int, inside: bool) -> None:
     found = check(
         role="unsafe",
         sync_interval=4,
@@ -82,8 +80,7 @@ def test_runs_that_do_not_decide_are_not_counted(
         horizon=400,
         chances=np.full(10, 0.97),
         trials=[
-            (i, {True: "collapsed", False: "stable", None: "inconclusive"}[d]) + (d,)
-            for i, d in enumerate(died)
+            (i, {True: "collapsed", False: "stable", None: "inconclusive"}[d], d) for i, d in enumerate(died)
         ],
     )
     assert (found.predicted.runs, found.collapsed) == (counted, sum(d is True for d in died))

@@ -16,7 +16,7 @@ from calibrator.simulator.truth import Truth, simulated_run
 from calibrator.study.config import StudyConfig, parse_config
 from calibrator.study.journal import Journal
 from calibrator.study.store import prepare, write_json
-from calibrator.sweep.rounds import Sweep
+from calibrator.sweep.rounds import Execute, Sweep
 from calibrator.verdicts.types import RunVerdict
 from trainer.config import RunConfig, learning_rate_at
 from trainer.metrics import encode_row
@@ -50,6 +50,12 @@ def simulated_study(tmp_path_factory: pytest.TempPathFactory) -> Path:
     write_answer(config, study, sweep.results, outcome, quiet=True)
     assert outcome.conclusion.recommendation is not None
     return root
+
+
+@pytest.fixture
+def simulated_trials() -> Execute:
+    """What stands in for the executor."""
+    return simulate
 
 
 @pytest.fixture
