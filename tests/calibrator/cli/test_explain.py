@@ -60,13 +60,13 @@ def test_text_says_why_and_is_as_wide_as_the_terminal(
 
 
 def test_tables_are_explained_too_and_strata_are_chosen(calibrate: Calibrate, tmp_path: Path) -> None:
-    found = explained(calibrate, TABLES / "law-holds.csv", 16, 1e-7, "--horizon", 500)
+    found = explained(calibrate, TABLES / "law-holds.csv", 16, 4e-8, "--horizon", 500)
     assert found["standing"] == "safe"
     lines = (TABLES / "law-holds.csv").read_text().splitlines()
     table = tmp_path / "RUNS.csv"
     rows = [f"{line},{size}" for size in (8, 16) for line in lines[1:]]
     table.write_text("\n".join([f"{lines[0]},G", *rows]))
-    assert explained(calibrate, table, 16, 1e-7, "--horizon", 500, "--only", "G=8") == found
+    assert explained(calibrate, table, 16, 4e-8, "--horizon", 500, "--only", "G=8") == found
     answer = calibrate("explain", table, "--sync-interval", 16, "--learning-rate", 1e-7)
     assert answer.exit_code == 2
     assert "--only" in answer.stderr
