@@ -39,7 +39,7 @@ NOT_GIVEN = "-"
 def comparison_cards(found: Comparison) -> tuple[Card, ...]:
     """What to set, the laws, and the differences of the configurations."""
     return (
-        Card("set", "What to set", (_sides(found),)),
+        Card("set", "What to set", (_sides(found), *_refusals(found))),
         Card("laws", "Laws", tuple(_laws(found))),
         Card("settings", "Settings that differ", (_differences("Trials, and the question", found.settings),)),
         Card("made", "Made with", (_differences("Versions, hardware and code", found.made_with),)),
@@ -52,24 +52,30 @@ def _sides(found: Comparison) -> Table:
     return Table("Recommendations [derived] and the runs behind them [measured]", _SIDES, rows)
 
 
+def _refusals(found: Comparison) -> list[Block]:
+    return [
+        Paragraph(f"{name(side.name)} recommends nothing. {side.refusal or ''}")
+        for side in (found.first, found.second)
+        if side.recommendation is None
+    ]
+
+
 def _column(side: Side) -> dict[str, str]:
     rec = side.recommendation
-    numbers = {"S": NOT_GIVEN, "eta": NOT_GIVEN, "G": NOT_GIVEN, "epsilon": NOT_GIVEN}
+    numbers = dict.fromkeys(("S", "eta", "G", "epsilon", "for", "P(collapse by T)"), NOT_GIVEN)
     if rec is not None:
         numbers = {
             "S": count(rec.sync_interval),
             "eta": rate(rec.learning_rate),
             "G": NOT_GIVEN if rec.group_size is None else count(rec.group_size),
             "epsilon": NOT_GIVEN if rec.epsilon is None else compact(rec.epsilon),
-            "T": f"{plural(rec.horizon, 'update')}, {rec.schedule}",
+            "for": f"T = {plural(rec.horizon, 'update')}, {rec.schedule}",
             "P(collapse by T)": interval(rec.collapse_probability, percent),
         }
     verdicts = [f"{number} {verdict}" for verdict, number in side.verdicts.items()]
     return {
         "study": name(side.name),
-        **{"T": NOT_GIVEN, "P(collapse by T)": NOT_GIVEN},
         **numbers,
-        "nothing recommended": name(side.refusal) if side.refusal else NOT_GIVEN,
         "estimator": name(side.estimator),
         "runs by verdict": listing(verdicts),
         "in the fit": f"{plural(side.runs_in_fit, 'run')}, {plural(side.events, 'event')}",

@@ -86,6 +86,22 @@ def test_a_study_is_not_compared_with_itself(calibrate: Calibrate, study: Path) 
     assert "the same study" in answer.stderr
 
 
+def test_a_study_that_recommends_nothing_says_why(calibrate: Calibrate, study: Path, tmp_path: Path) -> None:
+    """Without its deaths the other study knows no boundary: there is nothing to compare, and no number is made up."""
+    calm = Path(shutil.copytree(study, tmp_path / "calm"))
+    (calm / "recommendation.json").unlink()
+    for path in (calm / "trials").glob("*/verdict.json"):
+        if json.loads(path.read_text())["verdict"] == "collapsed":
+            shutil.rmtree(path.parent)
+    found = compared(calibrate, study, calm)
+    assert found.contrasts == []
+    assert found.second.boundary is None
+    assert found.second.recommendation is None
+    text = " ".join(calibrate("compare", study, calm).stdout.split())
+    assert "recommends nothing" in text
+    assert "Nothing to compare" in text
+
+
 def test_a_study_without_runs_says_so(calibrate: Calibrate, study: Path, tmp_path: Path) -> None:
     empty = tmp_path / "empty"
     empty.mkdir()

@@ -234,73 +234,39 @@ def test_another_horizon_is_another_check(calibrate: Calibrate, study: Path, sta
     assert record(study).fitted_runs > previous.fitted_runs
 
 
-TINY = """
-[trainer]
-group_size = 8
-prompts_per_update = 4
-
-[probe]
-prompts = 64
-
-[task]
-held_out = 64
-
-[sweep]
-sync_intervals = [2, 16]
-learning_rates = [4e-4, 1.2e-2]
-rounds = 3
-round_size = 3
-longest = 96
-confirmations = 0
-
-[advice]
-horizon = 96
-
-[output]
-folder = "study"
-"""
-
-
 @pytest.mark.slow
-def test_for_real_killed_and_continued(tmp_path: Path) -> None:
-    """A real study of a tiny policy; the check is killed with -9, continued, and ends as if it never was."""
-    calibrate = str(Path(sys.executable).with_name("calibrate"))
-    (tmp_path / "study.toml").write_text(TINY)
-
-    def start(*arguments: str) -> subprocess.Popen[str]:
-        return subprocess.Popen(
-            [calibrate, *arguments],
-            cwd=tmp_path,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            start_new_session=True,
-        )
-
-    process = start("run", "study.toml")
-    _, err = process.communicate(timeout=600)
-    assert process.returncode == 0, err
-    shutil.copytree(tmp_path / "study", tmp_path / "whole")
-    before = len(list((tmp_path / "study/trials").iterdir()))
-
-    process = start("confirm", "study", "--seeds", "2")
-    while len(list(tmp_path.glob("study/trials/*/metrics.jsonl"))) <= before:
+def test_for_real_killed_and_continued(small_simulated_study: Path, tmp_path: Path) -> None:
+    """The runs of the check train a policy; killed with -9 and continued, it ends as if it never was."""
+    whole = Path(shutil.copytree(small_simulated_study, tmp_path / "whole"))
+    before = len(list((whole / "trials").iterdir()))
+    process = start("confirm", small_simulated_study, "--seeds", 1, "--workers", 1)
+    while len(list(small_simulated_study.glob("trials/*/metrics.jsonl"))) <= before:
         assert process.poll() is None, process.communicate()[1]
         time.sleep(0.1)
     os.killpg(process.pid, signal.SIGKILL)
     process.communicate()
     answers = []
-    for folder in ("study", "whole"):
-        process = start("confirm", folder, "--seeds", "2", "--json")
+    for folder in (small_simulated_study, whole):
+        process = start("confirm", folder, "--seeds", 1, "--workers", 1, "--json")
         out, err = process.communicate(timeout=600)
         assert process.returncode in (0, 3), err
-        answers.append(json.loads(out))
+        answers.append(ConfirmationRecord.model_validate_json(out))
     assert answers[0] == answers[1]
-    rows = [
-        json.loads(line)
-        for path in tmp_path.glob("study/trials/*/metrics.jsonl")
-        for line in path.read_text().splitlines()
-    ]
-    schema = json.loads((SCHEMAS / "metrics-row.schema.json").read_text())
-    validator = Draft202012Validator(schema)
-    assert [error.message for row in rows for error in validator.iter_errors(row)] == []
+    numbers = [number for setting in answers[0].settings for number in setting.trials]
+    validator = Draft202012Validator(json.loads((SCHEMAS / "metrics-row.schema.json").read_text()))
+    for number in numbers:
+        logs = [root / "trials" / str(number) / "metrics.jsonl" for root in (small_simulated_study, whole)]
+        assert logs[0].read_bytes() == logs[1].read_bytes()
+        rows = [json.loads(line) for line in logs[0].read_text().splitlines()]
+        assert [error.message for row in rows for error in validator.iter_errors(row)] == []
+
+
+def start(*arguments: object) -> subprocess.Popen[str]:
+    """In a process group of its own, so that a signal to the group reaches all of it and nothing else."""
+    return subprocess.Popen(
+        [str(Path(sys.executable).with_name("calibrate")), *map(str, arguments)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )

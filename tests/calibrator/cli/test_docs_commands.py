@@ -96,6 +96,7 @@ def workspace(study: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> P
     return work
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("page", [page.name for page in PAGES])
 def test_commands_that_train_nothing_run(
     workspace: Path, calibrate: Callable[..., Result], page: str
