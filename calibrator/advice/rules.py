@@ -95,15 +95,25 @@ def rate_limit(
     return limit(posterior, effective_interval, horizon, risk, warmup)
 
 
+def collapse_chances(
+    posterior: Posterior, effective_interval: int, eta: float, horizon: int, warmup: int
+) -> Floats:
+    """P(collapse by T) at eta, one number a draw [D]; the rate rises linearly over the warm-up."""
+    ramp = min(horizon, warmup)
+    rates = [*(eta * (step + 1) / warmup for step in range(ramp)), eta]
+    return collapse_by_schedule(posterior, effective_interval, rates, [*([1] * ramp), horizon - ramp])
+
+
 def collapse_by(
     posterior: Posterior, effective_interval: int, eta: float, horizon: int, warmup: int
 ) -> Estimate:
     """P(collapse by T) at eta, 90 % interval; the estimate is the posterior mean, the chance for one run."""
-    ramp = min(horizon, warmup)
-    rates = [*(eta * (step + 1) / warmup for step in range(ramp)), eta]
-    chances = collapse_by_schedule(posterior, effective_interval, rates, [*([1] * ramp), horizon - ramp])
-    spread = laws.interval(chances)
-    mean = rounded(float(np.mean(chances)))
+    return mean_chance(collapse_chances(posterior, effective_interval, eta, horizon, warmup))
+
+
+def mean_chance(chances: Floats) -> Estimate:
+    """The chance of one run: the mean of chances [D], with their 90 % interval, which never leaves it out."""
+    spread, mean = laws.interval(chances), rounded(float(np.mean(chances)))
     return Estimate(estimate=mean, low=min(spread.low, mean), high=max(spread.high, mean))
 
 

@@ -80,7 +80,11 @@ def _finished(path: Path) -> list[Run]:
     from calibrator.study.store import open_study
 
     study, _ = open_study(path)
-    return [result.run() for result in load_results(study)]
+    results = load_results(study)
+    if checks := sum(result.is_check for result in results):
+        said = f"{path}: {checks} of its {len(results)} runs were made by `calibrate confirm`"
+        print(visible(said), file=sys.stderr)
+    return [result.run() for result in results]
 
 
 def _log(path: Path, settings: LogSettings) -> list[Run]:

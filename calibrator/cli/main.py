@@ -226,6 +226,84 @@ def recommend(
 
 @app.command()
 @answers_errors
+def explain(
+    sources: Sources,
+    sync_interval: Annotated[
+        int, typer.Option("--sync-interval", min=1, max=MOST_UPDATES, help="S of the point.")
+    ],
+    learning_rate: Annotated[float, typer.Option("--learning-rate", help="eta of the point.")],
+    horizon: Horizon = None,
+    settings: LogFields = None,
+    only: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--only",
+            metavar="KEY=VALUE",
+            help="Only runs with this setting; for tables and logs; may be repeated.",
+            show_default=False,
+        ),
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Tell why a pair (S, eta) is safe or not, and which runs say so."""
+    from calibrator.cli.explain import Asked, print_explanation
+
+    asked = Asked(sync_interval, learning_rate, horizon)
+    code = print_explanation(sources, asked, settings=settings, only=only or [], as_json=as_json)
+    raise typer.Exit(code)
+
+
+@app.command()
+@answers_errors
+def compare(
+    first: Annotated[Path, typer.Argument(metavar="STUDY", help="Study folder.")],
+    second: Annotated[Path, typer.Argument(metavar="STUDY", help="Study folder.")],
+    as_json: Json = False,
+) -> None:
+    """Set two studies side by side: settings, laws and recommendations, and what really differs."""
+    from calibrator.cli.compare import print_comparison
+
+    print_comparison(first, second, as_json=as_json)
+
+
+@app.command()
+@answers_errors
+def confirm(
+    study: Annotated[Path, typer.Argument(metavar="STUDY", help="Study folder with a recommendation.")],
+    seeds: Annotated[int, typer.Option("--seeds", min=1, max=64, help="Runs of each setting.")] = 5,
+    unsafe_factor: Annotated[
+        float | None,
+        typer.Option(
+            "--unsafe-factor",
+            help="Unsafe eta over the recommended one [the least that is sure to collapse].",
+            show_default=False,
+        ),
+    ] = None,
+    unsafe_learning_rate: Annotated[
+        float | None,
+        typer.Option("--unsafe-learning-rate", help="The unsafe eta itself.", show_default=False),
+    ] = None,
+    max_updates: Annotated[
+        int | None,
+        typer.Option(
+            "--max-updates", min=1, help="Most updates of the whole study [the study's].", show_default=False
+        ),
+    ] = None,
+    workers: Annotated[
+        int | None, typer.Option("--workers", min=1, help="Trials at a time.", show_default=False)
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Run the recommended numbers and an unsafe eta; set predicted beside observed (exit 3: not as predicted)."""
+    from calibrator.cli.confirm import CheckWish
+    from calibrator.cli.confirm import confirm as run_confirmation
+
+    wish = CheckWish(seeds, unsafe_factor, unsafe_learning_rate, workers, max_updates)
+    raise typer.Exit(run_confirmation(study, wish, as_json=as_json))
+
+
+@app.command()
+@answers_errors
 def train(
     source: Annotated[
         Path,

@@ -14,7 +14,7 @@ from calibrator.errors import ExitCode
 from calibrator.handoff.conclude import Conclusion, conclude, with_suggestion
 from calibrator.laws.observations import is_event
 from calibrator.study.config import StudyConfig, parse_config
-from calibrator.study.results import PROPOSAL, TrialResult, load_results
+from calibrator.study.results import TrialResult, load_results
 from calibrator.study.store import StudyFolder, open_study, read_json
 from calibrator.sweep.rounds import (
     CONFIRM,
@@ -51,20 +51,31 @@ def concluded(
     schedule: ScheduleName,
     max_lag: int | None,
 ) -> Conclusion:
-    """What `calibrate run` would say after these trials, without running any.
+    """What `calibrate run` would say after these trials, without running any."""
+    conclusion, fitted = settled(config, study, results, schedule, max_lag)
+    return with_suggestion(config, fitted, conclusion)
+
+
+def settled(
+    config: StudyConfig,
+    study: StudyFolder,
+    results: Sequence[TrialResult],
+    schedule: ScheduleName = "lockstep",
+    max_lag: int | None = None,
+) -> tuple[Conclusion, list[TrialResult]]:
+    """The conclusion, without suggestions, and the trials that its fit rests on.
 
     Confirmations of other questions are runs like any other. Those of this question confirm it, or, where one of them
     collapsed, enter the fit.
     """
     question = question_of(config)
-    stages = {result.number: _stage(result) for result in results}
-    fitted = [r for r in results if not stages[r.number].startswith(f"{CONFIRM}-{question}-")]
+    fitted = [result for result in results if not result.stage.startswith(f"{CONFIRM}-{question}-")]
     conclusion = conclude(config, study, fitted, schedule=schedule, max_lag=max_lag)
     for attempt in range(1, CONFIRMATION_TRIES + 1):
         if (advice := conclusion.recommendation) is None or schedule != "lockstep":
             break
         name = confirmation_stage(question, attempt, advice)
-        done = [result for result in results if stages[result.number] == name]
+        done = [result for result in results if result.stage == name]
         if not done or len(done) < config.sweep.confirmations:
             break
         died = any(is_event(result.run()) for result in done)
@@ -72,12 +83,7 @@ def concluded(
         conclusion = conclude(config, study, fitted, confirmation(done), schedule=schedule, max_lag=max_lag)
         if not died:
             break
-    return with_suggestion(config, fitted, conclusion)
-
-
-def _stage(result: TrialResult) -> str:
-    path = result.folder / PROPOSAL
-    return str(read_json(path).get("stage", "")) if path.is_file() else ""
+    return conclusion, fitted
 
 
 def _hand_over(

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 from rich.console import Console
@@ -19,8 +20,8 @@ from calibrator.study.journal import Journal
 from calibrator.study.results import TrialResult
 from calibrator.study.store import StudyFolder, prepare, write_json
 from calibrator.sweep.checks import check_fit, check_inputs
-from calibrator.sweep.executor import make_slots, run_all
-from calibrator.sweep.rounds import Sweep, SweepResult
+from calibrator.sweep.executor import Slots, make_slots, run_all
+from calibrator.sweep.rounds import Execute, Sweep, SweepResult
 from calibrator.sweep.target import trial_process
 from trainer.files import disk_errors, write_atomically
 
@@ -34,16 +35,23 @@ def run_study(source: Source) -> ExitCode:
     folder = StudyFolder(Path(config.output.folder).expanduser())
     with folder.locked(), disk_errors(folder.root):
         prepare(config, source.text)
-        with Progress(config, folder, Console(stderr=True)) as progress:
-
-            def execute(folders: Sequence[Path], *, stage: str, spent: int) -> None:
-                progress.stage(stage, folders, spent)
-                run_all(folders, slots, target=trial_process, on_tick=progress.tick)
-
+        with executing(config, folder, slots) as execute:
             sweep = Sweep(config, folder, Journal(folder.journal), execute)
             outcome = sweep.run()
         write_answer(config, folder, sweep.results, outcome)
     return exit_code(outcome)
+
+
+@contextmanager
+def executing(config: StudyConfig, folder: StudyFolder, slots: Slots) -> Iterator[Execute]:
+    """What runs trials of this study on this machine, with progress on stderr."""
+    with Progress(config, folder, Console(stderr=True)) as progress:
+
+        def execute(folders: Sequence[Path], *, stage: str, spent: int) -> None:
+            progress.stage(stage, folders, spent)
+            run_all(folders, slots, target=trial_process, on_tick=progress.tick)
+
+        yield execute
 
 
 def write_answer(

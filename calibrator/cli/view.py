@@ -11,8 +11,8 @@ from calibrator.handoff.conclude import Conclusion
 from calibrator.runlogs.curve import Curve
 from calibrator.study.config import StudyConfig
 from calibrator.study.provenance import git_commit, hardware, versions
-from calibrator.study.results import PROPOSAL, TrialResult
-from calibrator.study.store import StudyFolder, read_json, read_record, resolve
+from calibrator.study.results import TrialResult
+from calibrator.study.store import StudyFolder, read_record, resolve
 from calibrator.study.timings import seconds_spent
 from reports.view import Role, RunView, StudyView, boundary_band
 
@@ -24,10 +24,11 @@ def study_view(
     config: StudyConfig, study: StudyFolder, results: Sequence[TrialResult], conclusion: Conclusion
 ) -> StudyView:
     """Everything that the four report formats show."""
+    in_fit = {run.run for stratum in conclusion.fitted for run in stratum.runs}
     return StudyView(
         title=f"Calibration of {config.task.name} with {config.trainer.estimator}",
         folder=str(study.root),
-        runs=tuple(_run_view(result) for result in results),
+        runs=tuple(_run_view(result, in_fit=result.name in in_fit) for result in results),
         fit=conclusion.fit,
         bands=tuple(
             boundary_band(stratum.summary, stratum.posterior)
@@ -56,10 +57,9 @@ def manifest(config: StudyConfig, results: Sequence[TrialResult]) -> dict[str, A
     }
 
 
-def _run_view(result: TrialResult) -> RunView:
-    proposal = result.folder / PROPOSAL
-    stage = read_json(proposal).get("stage", "") if proposal.is_file() else ""
-    role: Role = "confirmation" if stage.startswith("confirm") else "sweep"
+def _run_view(result: TrialResult, *, in_fit: bool) -> RunView:
+    """A confirmation that entered the fit, of an earlier answer or since it collapsed, is a run like any other."""
+    role: Role = "confirmation" if result.stage.startswith("confirm") and not in_fit else "sweep"
     return RunView(result.run(), result.verdict, result.number, role, _curve(result))
 
 

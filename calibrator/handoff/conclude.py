@@ -17,7 +17,7 @@ from calibrator.advice.types import Confirmation, Recommendation, Suggested, Val
 from calibrator.errors import NothingToSayError
 from calibrator.laws.fit import FittedStratum, fit_runs
 from calibrator.laws.posterior import rounded
-from calibrator.laws.types import FitResult
+from calibrator.laws.types import Finding, FitResult
 from calibrator.study.config import StudyConfig
 from calibrator.study.results import TrialResult
 from calibrator.study.store import StudyFolder, read_record, resolve, write_json
@@ -70,7 +70,8 @@ def conclude(
         advice = recommend(decisive, request)
     except NothingToSayError as error:
         return Conclusion(fitted, fit, None, _untrained(own) or str(error))
-    advice = advice.model_copy(update={"valid_for": _valid_for(config, decisive)})
+    said = [*advice.findings, *_about_checks(own)]
+    advice = advice.model_copy(update={"valid_for": _valid_for(config, decisive), "findings": said})
     return Conclusion(fitted, fit, advice if confirmation is None else confirmed(advice, confirmation), None)
 
 
@@ -142,6 +143,19 @@ def observed_gains(results: Sequence[TrialResult]) -> tuple[ObservedGain, ...]:
                 ObservedGain(cumulative_lr=reached, gain=float(curve.probes.value[block].mean()) - start)
             )
     return tuple(gains)
+
+
+def _about_checks(own: Sequence[TrialResult]) -> list[Finding]:
+    """That runs of `calibrate confirm` are in the fit: they were placed to check an answer, not to narrow it."""
+    made = [result for result in own if result.is_check]
+    if not made:
+        return []
+    died = sum(result.verdict.verdict.is_event for result in made)
+    sentence = (
+        f"{len(made)} of the {len(own)} runs behind this answer were made by `calibrate confirm` to check an earlier "
+        f"one; {died} of them collapsed."
+    )
+    return [Finding(code="checked_runs", sentence=sentence)]
 
 
 def _untrained(own: Sequence[TrialResult]) -> str | None:

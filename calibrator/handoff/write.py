@@ -62,7 +62,8 @@ def read_recommendation(study: StudyFolder) -> Recommendation:
     """Raises StudyConfigError when the study has no recommendation yet, CorruptStudyError when it is broken."""
     if not study.recommendation.is_file():
         raise StudyConfigError(f"{study.root} holds no recommendation.json; `calibrate run` makes one")
-    return read_record(study.recommendation, Recommendation)
+    anew = "`calibrate recommend STUDY` writes it anew once it is moved away"
+    return read_record(study.recommendation, Recommendation, remedy=anew)
 
 
 def read_run(path: Path) -> RunConfig:

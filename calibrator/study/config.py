@@ -24,6 +24,9 @@ from trainer.config import (
 )
 from trainer.names import EngineName, EstimatorName
 
+SCHEMA_VERSION = 1
+"""Version of study.toml and of every file that a study writes."""
+
 Interval = Annotated[int, Field(ge=1, le=10**6)]
 Seed = Annotated[int, Field(ge=0)]
 Rate = Annotated[float, Field(gt=0, le=1e3, allow_inf_nan=False)]
@@ -96,6 +99,8 @@ class OutputConfig(Config):
 
 
 class StudyConfig(Config):
+    schema_version: int = SCHEMA_VERSION
+    """Version of this file's keys; left out: the present one."""
     model: ModelConfig = ModelConfig()
     task: TaskConfig = TaskConfig()
     trainer: TrainerConfig = TrainerConfig()
@@ -106,6 +111,15 @@ class StudyConfig(Config):
     resources: ResourcesConfig = ResourcesConfig()
     log: LogConfig = LogConfig()
     output: OutputConfig = OutputConfig()
+
+    @model_validator(mode="before")
+    @classmethod
+    def _of_this_version(cls, content: Any) -> Any:
+        """First of all, or a newer file would be refused for its keys."""
+        found = content.get("schema_version", SCHEMA_VERSION) if isinstance(content, dict) else SCHEMA_VERSION
+        if wrong := wrong_version(found):
+            raise ValueError(f"{wrong}: write the file anew with `calibrate init`, or correct schema_version")
+        return content
 
     @model_validator(mode="after")
     def _consistent(self) -> StudyConfig:
@@ -194,6 +208,15 @@ def load_study_config(path: Path) -> StudyConfig:
     except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
         raise StudyConfigError(f"{path} is not TOML: {error}") from error
     return parse_config(StudyConfig, parsed, source=str(path))
+
+
+def wrong_version(found: object) -> str | None:
+    """What is wrong with a file's schema version; None when it is the present one."""
+    if found == SCHEMA_VERSION and not isinstance(found, bool):
+        return None
+    if isinstance(found, int) and found > SCHEMA_VERSION:
+        return f"schema version {found} is newer than {SCHEMA_VERSION}, which this program knows; install a newer one"
+    return f"schema version {found!r} is not {SCHEMA_VERSION}, which this program reads and writes"
 
 
 ConfigT = TypeVar("ConfigT", bound=Config)

@@ -13,7 +13,7 @@ from calibrator.errors import CorruptStudyError
 from calibrator.laws.types import Run
 from calibrator.runlogs.curve import Curve
 from calibrator.runlogs.own import read_metrics
-from calibrator.study.store import StudyFolder, read_record
+from calibrator.study.store import StudyFolder, read_json, read_record
 from calibrator.verdicts.types import RunVerdict
 from trainer.config import RunConfig, digest
 from trainer.summary import RunSummary
@@ -22,6 +22,8 @@ UNTOLD = 4
 """Exit code of a trial process that could not even write its error.json."""
 PROPOSAL = "proposal.json"
 """Why the trial was made: its stage and what the design proposed."""
+CHECK_STAGE = "confirm-check"
+"""Begins the stages of `calibrate confirm`; by its first word the sweep takes their runs into the next fit."""
 LOG = "trial.log"
 """What the trial and the user's own task printed."""
 CONFIG, VERDICT, SUMMARY, ERROR, METRICS = (
@@ -48,6 +50,17 @@ class TrialResult:
         """Short name by which reports refer to the run."""
         estimator, config = self.config.trainer.estimator, self.config
         return f"{estimator}-S{config.sync_interval}-eta{config.learning_rate:.2g}-{self.number}"
+
+    @cached_property
+    def stage(self) -> str:
+        """Stage of the study that asked for the trial: `round-1`, `confirm-...`; empty where nothing says so."""
+        path = self.folder / PROPOSAL
+        return str(read_json(path).get("stage", "")) if path.is_file() else ""
+
+    @property
+    def is_check(self) -> bool:
+        """Whether `calibrate confirm` made the trial."""
+        return self.stage.startswith(CHECK_STAGE)
 
     @cached_property
     def curve(self) -> Curve:

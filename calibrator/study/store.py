@@ -13,12 +13,11 @@ from filelock import FileLock, Timeout
 from pydantic import BaseModel, ValidationError
 
 from calibrator.errors import CorruptStudyError, StudyConfigError, StudyMismatchError
-from calibrator.study.config import StudyConfig, describe, parse_config
+from calibrator.study.config import SCHEMA_VERSION, StudyConfig, describe, parse_config, wrong_version
 from calibrator.study.provenance import code_digest, task_digest
 from trainer.files import disk_errors, write_atomically
 from trainer.models import model_digest
 
-SCHEMA_VERSION = 1
 CONFIG_FILE, RESOLVED_FILE = "study.toml", "resolved.json"
 
 
@@ -51,6 +50,10 @@ class StudyFolder:
     @property
     def recommendation(self) -> Path:
         return self.root / "recommendation.json"
+
+    @property
+    def confirmation(self) -> Path:
+        return self.root / "confirmation.json"
 
     @property
     def trainer_toml(self) -> Path:
@@ -101,7 +104,7 @@ def prepare(config: StudyConfig, source: str) -> StudyFolder:
     resolved = resolve(config)
     with disk_errors(folder.root):
         if folder.resolved.exists():
-            _check_same(folder, resolved)
+            check_unchanged(folder, resolved)
         else:
             _check_empty(folder)
         (folder.root / "trials").mkdir(parents=True, exist_ok=True)
@@ -125,6 +128,22 @@ def resolve(config: StudyConfig) -> dict[str, Any]:
     }
 
 
+def check_unchanged(folder: StudyFolder, resolved: dict[str, Any]) -> None:
+    """Raise StudyMismatchError when the trials in `folder` were made with another setting, model, task or code."""
+    before = read_json(folder.resolved)
+    _check_version(folder.resolved, before.get("schema_version"), ANOTHER)
+    known = before.get("digests", {})
+    changes = list(_differences(before.get("setting", {}), resolved["setting"]))
+    for name in ("model", "task", "code"):
+        if not changes and known.get(name) != resolved["digests"][name]:
+            changes.append(f"the {name} itself (digest {known.get(name)} -> {resolved['digests'][name]})")
+    if changes:
+        raise StudyMismatchError(
+            f"{folder.root}: its trials were made with another configuration: {'; '.join(changes)}. "
+            "Undo the change, or set output.folder to a new folder"
+        )
+
+
 def open_study(root: Path) -> tuple[StudyFolder, StudyConfig]:
     """A study that `calibrate run` made before. Raises StudyConfigError when `root` is none."""
     folder = StudyFolder(root)
@@ -133,11 +152,12 @@ def open_study(root: Path) -> tuple[StudyFolder, StudyConfig]:
             f"{root} is not a study folder: it has no {RESOLVED_FILE}; `calibrate run` makes one"
         )
     content = read_json(folder.resolved)
-    _check_schema(folder.resolved, content)
+    _check_version(folder.resolved, content.get("schema_version"), ANOTHER)
     return folder, parse_config(StudyConfig, content.get("config", {}), source=str(folder.resolved))
 
 
 RecordT = TypeVar("RecordT", bound=BaseModel)
+ANOTHER = "make the study anew in another folder"
 REMAKE = "move it away and run the same command again: it is made anew"
 
 
@@ -156,8 +176,11 @@ def read_json(path: Path, *, remedy: str = REMAKE) -> dict[str, Any]:
 
 def read_record(path: Path, model: type[RecordT], *, remedy: str = REMAKE) -> RecordT:
     """A validated record; raises CorruptStudyError naming file, field and remedy."""
+    content = read_json(path, remedy=remedy)
+    if "schema_version" in model.model_fields:
+        _check_version(path, content.get("schema_version", SCHEMA_VERSION), remedy)
     try:
-        return model.model_validate(read_json(path, remedy=remedy))
+        return model.model_validate(content)
     except ValidationError as error:
         raise CorruptStudyError(f"{path}: {describe(error)}; {remedy}") from error
 
@@ -167,27 +190,9 @@ def write_json(path: Path, content: object) -> None:
     write_atomically(path, json.dumps(content, indent=2, allow_nan=False) + "\n")
 
 
-def _check_schema(path: Path, content: dict[str, Any]) -> None:
-    found = content.get("schema_version")
-    if found != SCHEMA_VERSION:
-        raise CorruptStudyError(
-            f"{path} has schema version {found}, this program writes {SCHEMA_VERSION}: use a new folder"
-        )
-
-
-def _check_same(folder: StudyFolder, resolved: dict[str, Any]) -> None:
-    before = read_json(folder.resolved)
-    _check_schema(folder.resolved, before)
-    known = before.get("digests", {})
-    changes = list(_differences(before.get("setting", {}), resolved["setting"]))
-    for name in ("model", "task", "code"):
-        if not changes and known.get(name) != resolved["digests"][name]:
-            changes.append(f"the {name} itself (digest {known.get(name)} -> {resolved['digests'][name]})")
-    if changes:
-        raise StudyMismatchError(
-            f"{folder.root}: its trials were made with another configuration: {'; '.join(changes)}. "
-            "Undo the change, or set output.folder to a new folder"
-        )
+def _check_version(path: Path, found: object, remedy: str) -> None:
+    if wrong := wrong_version(found):
+        raise CorruptStudyError(f"{path}: {wrong}; or {remedy}")
 
 
 def _differences(before: Any, after: Any, key: str = "") -> Iterator[str]:

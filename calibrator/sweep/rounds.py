@@ -62,7 +62,7 @@ class Sweep:
                 self.budget_bound or number > self.config.sweep.rounds or self._is_sharp()
             ):
                 break
-            self._stage(name, self._plan_round)
+            self.stage(name, self._plan_round)
         return self._confirmed()
 
     @property
@@ -70,7 +70,7 @@ class Sweep:
         """Updates made so far."""
         return sum(result.verdict.updates for result in self.results)
 
-    def _stage(
+    def stage(
         self, name: str, plan: Callable[[], list[ProposedRun]], *, evaluate: bool = False
     ) -> list[TrialResult]:
         """Plan a stage once, run what max_updates affords, tell the journal. Returns the finished trials.
@@ -178,7 +178,7 @@ class Sweep:
             if advice is None or self.budget_bound or self.config.sweep.confirmations == 0:
                 break
             name = confirmation_stage(question, attempt, advice)
-            done = self._stage(name, partial(self._confirmation_plan, advice), evaluate=True)
+            done = self.stage(name, partial(self._confirmation_plan, advice), evaluate=True)
             if len(done) < self.config.sweep.confirmations:
                 break
             died = any(is_event(result.run()) for result in done)

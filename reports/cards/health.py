@@ -227,6 +227,7 @@ STATUS_OF_CODE: dict[str, Status] = {
             "excluded_runs",
             "untested_survivors",
             "alpha_not_one",
+            "checked_runs",
         ),
         "NOTE",
     ),

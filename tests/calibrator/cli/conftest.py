@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -16,7 +17,7 @@ from calibrator.simulator.truth import Truth, simulated_run
 from calibrator.study.config import StudyConfig, parse_config
 from calibrator.study.journal import Journal
 from calibrator.study.store import prepare, write_json
-from calibrator.sweep.rounds import Sweep
+from calibrator.sweep.rounds import Execute, Sweep
 from calibrator.verdicts.types import RunVerdict
 from trainer.config import RunConfig, learning_rate_at
 from trainer.metrics import encode_row
@@ -38,18 +39,40 @@ def calibrate() -> Calibrate:
 @pytest.fixture(scope="session")
 def simulated_study(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The study after a whole sweep, confirmed and handed over."""
-    root = tmp_path_factory.mktemp("simulated") / "study"
+    return simulated(tmp_path_factory.mktemp("simulated") / "study", {})
+
+
+@pytest.fixture
+def small_simulated_study(tmp_path: Path) -> Path:
+    """One whose runs take seconds where they are made for real."""
+    small: dict[str, Any] = {
+        "trainer": {"group_size": 8, "prompts_per_update": 4},
+        "probe": {"prompts": 64},
+        "task": {"held_out": 64},
+        "advice": {"horizon": 96},
+    }
+    return simulated(tmp_path / "study", small)
+
+
+def simulated(root: Path, settings: dict[str, Any]) -> Path:
     content = {
         "output": {"folder": str(root)},
         "sweep": {"learning_rates": [2e-4, 8e-3], "sync_intervals": [4, 16, 64], "rounds": 4},
+        **settings,
     }
     config = parse_config(StudyConfig, content, source="test")
     study = prepare(config, "")
     sweep = Sweep(config, study, Journal(study.journal), simulate)
     outcome = sweep.run()
     write_answer(config, study, sweep.results, outcome, quiet=True)
-    assert outcome.conclusion.recommendation is not None
+    assert outcome.conclusion.recommendation is not None, outcome.conclusion.refusal
     return root
+
+
+@pytest.fixture
+def simulated_trials() -> Execute:
+    """What stands in for the executor."""
+    return simulate
 
 
 @pytest.fixture

@@ -36,6 +36,9 @@ def run(*arguments: object, cwd: Path) -> subprocess.CompletedProcess[str]:
         ["train", "--from", "nowhere"],
         ["fit", str(TABLES / "law-holds.csv"), "--horizon", "100"],
         ["recommend", str(TABLES / "law-holds.csv"), "--horizon", "100"],
+        ["explain", str(TABLES / "law-holds.csv"), "--sync-interval", "8", "--learning-rate", "4e-7"],
+        ["confirm", "nowhere"],
+        ["compare", "nowhere", "somewhere"],
     ],
 )
 def test_light_commands_import_no_heavy_package(tmp_path: Path, arguments: list[str]) -> None:
@@ -196,8 +199,8 @@ def test_unknown_option_is_a_usage_error(tmp_path: Path) -> None:
     assert "--max-update" in answer.stderr
 
 
-@pytest.mark.parametrize("command", [["status"], ["train", "--from"]])
-def test_a_folder_that_is_no_study_is_named(tmp_path: Path, command: list[str]) -> None:
-    answer = run(*command, tmp_path, cwd=tmp_path)
+@pytest.mark.parametrize("command", ["status", "train --from", "confirm", "compare elsewhere"])
+def test_a_folder_that_is_no_study_is_named(tmp_path: Path, command: str) -> None:
+    answer = run(*command.split(), tmp_path, cwd=tmp_path)
     assert answer.returncode == 2
     assert "not a study folder" in answer.stderr
