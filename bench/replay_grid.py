@@ -1,6 +1,6 @@
 """The sweep's design on the real dense grid: does it find the boundary that all runs of the grid show?
 
-    python bench/replay_grid.py [--grid bench/results/dense_grid.csv] [--replays 100] [--report]
+    python bench/replay_grid.py [--grid bench/results/dense_grid.csv] [--replays 100] [--rounds 16] [--out FILE.csv] [--report]
 
 A replay is the sweep of calibrator.sweep.design for one estimator, from the first round until the answer is sharp at
 every S, on runs that were really made: it chooses among the points of the grid that still have a seed (the first round
@@ -147,12 +147,12 @@ def space_of(grid: Grid, estimator: str) -> DesignSpace:
     )
 
 
-def replay(grid: Grid, estimator: str, number: int) -> list[Row]:
-    """One sweep over the grid's runs, and what it would recommend at every S."""
+def replay(grid: Grid, estimator: str, number: int, rounds: int = MOST_ROUNDS) -> list[Row]:
+    """One sweep over the grid's runs, of at most so many rounds, and what it would recommend at every S."""
     space, stock = space_of(grid, estimator), Stock(grid, number)
     runs: list[Run] = []
     planned, sharp = design.first_round(space), False
-    for _ in range(MOST_ROUNDS):
+    for _ in range(rounds):
         new = [run for wanted in planned if (run := stock.take(wanted, space)) is not None]
         if not new:
             break
@@ -258,6 +258,7 @@ def main() -> None:
     )
     parser.add_argument("--grid", type=Path, default=RESULTS / "dense_grid.csv")
     parser.add_argument("--replays", type=int, default=100)
+    parser.add_argument("--rounds", type=int, default=MOST_ROUNDS, help="most rounds of a replay")
     parser.add_argument("--estimators", nargs="+", default=["none", "gmc"])
     parser.add_argument("--out", type=Path, default=RESULTS / "replay_grid.csv")
     parser.add_argument("--report", action="store_true", help="print the table of what is there")
@@ -267,7 +268,7 @@ def main() -> None:
         grid = read_grid(options.grid, estimator)
         for number in range(options.replays):
             if (estimator, number) not in done:
-                append_rows(options.out, replay(grid, estimator, number))
+                append_rows(options.out, replay(grid, estimator, number, options.rounds))
     print(report(read_rows(options.out)))
 
 
