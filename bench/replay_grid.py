@@ -1,6 +1,6 @@
 """The sweep's design on the real dense grid: does it find the boundary that all runs of the grid show?
 
-    python bench/replay_grid.py [--grid bench/results/dense_grid.csv] [--replays 100] [--rounds 16] [--out FILE.csv] [--report]
+    python bench/replay_grid.py [--grid FILE.csv] [--replays 100] [--rounds 16] [--out FILE.csv]
 
 A replay is the sweep of calibrator.sweep.design for one estimator, from the first round until the answer is sharp at
 every S, on runs that were really made: it chooses among the points of the grid that still have a seed (the first round
