@@ -15,6 +15,7 @@ import numpy as np
 from calibrator.verdicts.types import Verdict
 from reports import axes as ax_tools
 from reports.cards.blocks import FigureName
+from reports.curves import reward_on_clock
 from reports.numbers import LR_UPDATES, compact, count, interval, plural, rate, scientific, visible
 from reports.palette import LAW_LIGHT, MARKS, STAR_LIGHT
 from reports.svg import Described, Mode, to_svg
@@ -251,27 +252,6 @@ def _draw_curve(panel: Axes, row: RunView, verdict: Verdict, points: int, alpha:
         total[-1:], value[-1:], linestyle="none", color=mark.light, marker=mark.marker, markersize=4.5,
         markerfacecolor=mark.light if mark.filled else "none", alpha=alpha, label="_",
     )  # fmt: skip
-
-
-def reward_on_clock(row: RunView, points: int) -> tuple[Floats, Floats]:
-    """L and reward of a run, as means over at most `points` bins of equal length.
-
-    From the probes where there are any: a version's rollouts come from few prompts and scatter far more.
-    """
-    curve = row.curve
-    if curve is None:
-        return np.empty(0), np.empty(0)
-    clock = np.concatenate([[0.0], np.cumsum(curve.learning_rate)])
-    series = curve.probes if curve.probes is not None and curve.probes.value.size > 1 else curve.rewards
-    total = np.interp(series.version, np.arange(clock.size), clock)
-    value = series.value
-    keep = np.isfinite(total) & np.isfinite(value) & (total > 0)
-    total, value = total[keep], value[keep]
-    edges = np.unique(np.linspace(0, total.size, min(points, total.size) + 1).astype(int))
-    if edges.size < 2:
-        return np.empty(0), np.empty(0)
-    counts = np.diff(edges)
-    return np.add.reduceat(total, edges[:-1]) / counts, np.add.reduceat(value, edges[:-1]) / counts
 
 
 def _draw_budget_mark(panel: Axes, view: StudyView, key: StratumKey) -> None:

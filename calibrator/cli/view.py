@@ -14,6 +14,7 @@ from calibrator.study.provenance import git_commit, hardware, versions
 from calibrator.study.results import PROPOSAL, TrialResult
 from calibrator.study.store import StudyFolder, read_json, read_record, resolve
 from calibrator.study.timings import seconds_spent
+from reports.recorded import read_recorded
 from reports.view import Role, RunView, StudyView, boundary_band
 
 REPORTS = ("report.html", "report.md", "figures/", "fit.json", "manifest.json", "cost.json", "trials/")
@@ -21,9 +22,13 @@ HAND_OVER = ("recommendation.json", "trainer.toml")
 
 
 def study_view(
-    config: StudyConfig, study: StudyFolder, results: Sequence[TrialResult], conclusion: Conclusion
+    config: StudyConfig,
+    study: StudyFolder,
+    results: Sequence[TrialResult],
+    conclusion: Conclusion,
+    recorded: dict[str, Any] | None = None,
 ) -> StudyView:
-    """Everything that the four report formats show."""
+    """Everything that the four report formats show; `recorded` is the manifest, made anew without."""
     return StudyView(
         title=f"Calibration of {config.task.name} with {config.trainer.estimator}",
         folder=str(study.root),
@@ -37,7 +42,8 @@ def study_view(
         recommendation=conclusion.recommendation,
         refusal=conclusion.refusal,
         cost=read_record(study.cost, CostModel) if study.cost.is_file() else None,
-        manifest=manifest(config, results),
+        manifest=recorded or manifest(config, results),
+        setting=config.setting(),
         files=(*REPORTS, *(HAND_OVER if conclusion.recommendation else ())),
     )
 
@@ -60,7 +66,8 @@ def _run_view(result: TrialResult) -> RunView:
     proposal = result.folder / PROPOSAL
     stage = read_json(proposal).get("stage", "") if proposal.is_file() else ""
     role: Role = "confirmation" if stage.startswith("confirm") else "sweep"
-    return RunView(result.run(), result.verdict, result.number, role, _curve(result))
+    recorded = read_recorded(result.folder, result.summary)
+    return RunView(result.run(), result.verdict, result.number, role, _curve(result), recorded)
 
 
 def _curve(result: TrialResult) -> Curve | None:
