@@ -8,8 +8,8 @@ from calibrator.runlogs.curve import Curve
 from reports.view import Floats, RunView
 
 
-def reward_on_clock(row: RunView, points: int) -> tuple[Floats, Floats]:
-    """L and reward of a run, as means over at most `points` bins of equal length.
+def reward_on_clock(row: RunView, points: int, *, start: bool = False) -> tuple[Floats, Floats]:
+    """L and reward of a run, as means over at most `points` bins of equal length; L = 0 only with `start`.
 
     From the probes where there are any: a version's rollouts come from few prompts and scatter far more.
     """
@@ -20,7 +20,7 @@ def reward_on_clock(row: RunView, points: int) -> tuple[Floats, Floats]:
     series = curve.probes if curve.probes is not None and curve.probes.value.size > 1 else curve.rewards
     total = np.interp(series.version, np.arange(clock.size), clock)
     value = series.value
-    keep = np.isfinite(total) & np.isfinite(value) & (total > 0)
+    keep = np.isfinite(total) & np.isfinite(value) & ((total > 0) | start)
     total, value = total[keep], value[keep]
     edges = np.unique(np.linspace(0, total.size, min(points, total.size) + 1).astype(int))
     if edges.size < 2:

@@ -14,10 +14,22 @@ import numpy as np
 
 from calibrator.verdicts.types import Verdict
 from reports import axes as ax_tools
+from reports.bias_figures import describe_bias, describe_sawtooth, draw_bias, draw_sawtooth
 from reports.cards.blocks import FigureName
 from reports.curves import reward_on_clock
-from reports.numbers import LR_UPDATES, compact, count, interval, plural, rate, scientific, visible
+from reports.numbers import (
+    LR_UPDATES,
+    compact,
+    count,
+    fixed_places,
+    interval,
+    plural,
+    rate,
+    scientific,
+    visible,
+)
 from reports.palette import LAW_LIGHT, MARKS, STAR_LIGHT
+from reports.staleness import folded, longest_record
 from reports.svg import Described, Mode, to_svg
 from reports.view import Floats, RunView, StratumKey, StudyView
 
@@ -32,28 +44,48 @@ TITLES: dict[FigureName, str] = {
     "phase": "Stability boundary",
     "budget": "Collapse budget",
     "rewards": "Reward against cumulative learning rate",
+    "sawtooth": "Staleness bias in one run",
+    "bias": "Staleness bias by lag",
 }
 
 
 def figure_svg(view: StudyView, figure: FigureName, mode: Mode = "file") -> str:
     """One figure with a panel per stratum, standalone or for a page."""
-    return _drawn(view, figure, view.keys(), figure, mode)
+    return _drawn(view, figure, keys_of(view, figure), figure, mode)
+
+
+def keys_of(view: StudyView, figure: FigureName) -> list[StratumKey]:
+    """Strata that have a panel in a figure: all, or those with the staleness probe."""
+    keys = view.keys()
+    if figure == "sawtooth":
+        return [key for key in keys if longest_record(view, key)]
+    return [key for key in keys if folded(view, key)] if figure == "bias" else keys
 
 
 def panel_svgs(view: StudyView, figure: FigureName) -> list[str]:
     """The same figure for a page, one SVG per stratum, so that a narrow screen can stack them."""
-    return [_drawn(view, figure, [key], f"{figure}-{i}", "page") for i, key in enumerate(view.keys())]
+    return [
+        _drawn(view, figure, [key], f"{figure}-{i}", "page") for i, key in enumerate(keys_of(view, figure))
+    ]
 
 
 def figure_files(view: StudyView) -> dict[str, str]:
     """File name in the study folder, and content."""
-    return {f"figures/{figure}.svg": figure_svg(view, figure) for figure in TITLES} if view.runs else {}
+    if not view.runs:
+        return {}
+    return {f"figures/{figure}.svg": figure_svg(view, figure) for figure in TITLES if keys_of(view, figure)}
 
 
 def _drawn(view: StudyView, figure: FigureName, keys: list[StratumKey], slug: str, mode: Mode) -> str:
     import matplotlib as mpl
 
-    draw = {"phase": _phase, "budget": _budget, "rewards": _rewards}[figure]
+    draw = {
+        "phase": _phase,
+        "budget": _budget,
+        "rewards": _rewards,
+        "sawtooth": draw_sawtooth,
+        "bias": draw_bias,
+    }[figure]
     title = f"{TITLES[figure]}: {', '.join(view.label(k) for k in keys)}"
     with mpl.rc_context(ax_tools.STYLE):
         canvas, panels = ax_tools.panels(len(keys))
@@ -69,6 +101,9 @@ def describe(view: StudyView, figure: FigureName, keys: list[StratumKey]) -> str
 
 
 def _describe_panel(view: StudyView, figure: FigureName, key: StratumKey) -> str:
+    if figure in ("sawtooth", "bias"):
+        say = describe_sawtooth if figure == "sawtooth" else describe_bias
+        return f"{view.label(key)}: {say(view, key)}"
     runs, fit = view.runs_of(key), view.stratum(key)
     tally = Counter(r.verdict.verdict.value for r in runs)
     verdicts = ", ".join(f"{n} {word}" for word, n in tally.items())
@@ -104,8 +139,16 @@ def _phase(panel: Axes, view: StudyView, key: StratumKey) -> None:
         ax_tools.scatter(panel, places, [r.run.learning_rate for r in runs], verdict)
     _draw_star(panel, view, key)
     ax_tools.interval_ticks(panel, [r.run.effective_interval for r in view.runs])
-    ax_tools.log_y(panel, *ax_tools.limits([r.run.learning_rate for r in view.runs], 1.7), rate)
+    ax_tools.log_y(panel, *ax_tools.limits(_rates_shown(view), 1.7), rate)
     ax_tools.legend(panel)
+
+
+def _rates_shown(view: StudyView) -> list[float]:
+    """All rates, the recommended one, and the boundaries as far as they are not far below everything that was run."""
+    rates = [r.run.learning_rate for r in view.runs if r.run.learning_rate > 0]
+    rates += [view.recommendation.learning_rate] if view.recommendation else []
+    lowest = min(rates, default=0.0) / 4
+    return [*rates, *(x for band in view.bands for x in band.median.tolist() if lowest < x < 1)]
 
 
 def _dodged(runs: list[RunView], star: tuple[int, float] | None) -> dict[int, float]:
@@ -190,8 +233,7 @@ def _draw_onsets(panel: Axes, events: list[RunView], bottom: float) -> None:
         panel.vlines(x, low, high, color=mark.light, linewidth=2.2, alpha=min(0.85, 25 / len(events)))
         ax_tools.scatter(panel, x, high, verdict, size=26)
     if len(events) <= LABELLED_EVENTS:
-        for row in events:
-            _label_onset(panel, row, places[id(row)])
+        _label_onsets(panel, events, places)
 
 
 def _dodged_rates(events: list[RunView]) -> dict[int, float]:
@@ -205,9 +247,16 @@ def _dodged_rates(events: list[RunView]) -> dict[int, float]:
     }
 
 
-def _label_onset(panel: Axes, row: RunView, x: float) -> None:
-    if row.verdict.onset_updates is not None:
-        ax_tools.small_text(panel, x, row.verdict.onset_updates[1], f"S={row.run.effective_interval}")
+def _label_onsets(panel: Axes, events: list[RunView], places: dict[int, float]) -> None:
+    """One label above the onsets of an eta: those of each run would hide one another."""
+    cells: dict[float, list[RunView]] = defaultdict(list)
+    for row in events:
+        cells[row.run.learning_rate].append(row)
+    for rows in cells.values():
+        x = math.exp(sum(math.log(places[id(row)]) for row in rows) / len(rows))
+        top = max(row.verdict.onset_updates[1] for row in rows if row.verdict.onset_updates)
+        seen = sorted({row.run.effective_interval for row in rows})
+        ax_tools.small_text(panel, x, top, f"S={', '.join(str(S) for S in seen)}")
 
 
 def _draw_budget_line(panel: Axes, view: StudyView, key: StratumKey) -> None:
@@ -219,7 +268,16 @@ def _draw_budget_line(panel: Axes, view: StudyView, key: StratumKey) -> None:
     panel.fill_between(
         eta, B.low / eta, B.high / eta, color=LAW_LIGHT, alpha=0.13, linewidth=0, label="90 % interval"
     )
-    panel.plot(eta, B.estimate / eta, color=LAW_LIGHT, linewidth=1.6, label="t = B / η")
+    panel.plot(eta, B.estimate / eta, color=LAW_LIGHT, linewidth=1.6, label="t = B / η, slope -1")
+    rates = [
+        r.run.learning_rate for r in view.runs_of(key) if r.verdict.onset_updates and r.run.learning_rate > 0
+    ]
+    if len(set(rates)) > 1:
+        middle = math.exp(sum(map(math.log, rates)) / len(rates))
+        beta = fit.budget.beta
+        fitted = B.estimate / middle * (eta / middle) ** -beta.estimate
+        label = f"fitted slope -{interval(beta, fixed_places)}"
+        panel.plot(eta, fitted, color=LAW_LIGHT, linewidth=1.2, linestyle=(0, (4, 3)), label=label)
 
 
 # Reward curves

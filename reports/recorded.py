@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,7 +12,6 @@ import numpy as np
 
 from calibrator.runlogs.curve import Floats
 from calibrator.study.timings import timing_rows
-
 from trainer.summary import RunSummary
 
 BESIDE = frozenset({"update", "wait", "paced"})
@@ -77,9 +75,9 @@ def _number(value: object) -> float:
 
 
 def _seconds(folder: Path) -> dict[str, float]:
-    spent: Counter[str] = Counter()
+    spent: dict[str, float] = {}
     for row in timing_rows(folder):
         for phase, seconds in row.items():
             if phase not in BESIDE:
-                spent[phase] += seconds
-    return dict(spent)
+                spent[phase] = spent.get(phase, 0.0) + seconds
+    return spent

@@ -41,9 +41,9 @@ FILE_WIDTH = 100
 def report_study(root: Path, form: Format | None, out: Path | None) -> None:
     """Make the report of the study in `root`, whatever state it is in. Trials and answers stay as they are.
 
-    Without options report.html, report.md and the figures are written anew and the terminal form is printed. With a
-    format alone it goes to stdout (HTML to report.html), with `out` to that file. Raises StudyConfigError when `root` is
-    no study or the format cannot be told from the name of `out`.
+    Without options report.html, report.md and the figures are written anew and the terminal form is printed. A format
+    alone goes to stdout (HTML to report.html), with `out` to that file. Raises StudyConfigError when `root` is no study
+    or the format cannot be told from the name of `out`.
     """
     form = form or (None if out is None else _form_of(out))
     view = view_of(root)
@@ -65,7 +65,9 @@ def view_of(root: Path) -> StudyView:
     study, config = open_study(root)
     results = load_results(study)
     advice = read_record(study.recommendation, Recommendation) if study.recommendation.is_file() else None
-    view = study_view(config, study, results, _conclusion(config, study, results, advice), recorded_manifest(study, results))
+    view = study_view(
+        config, study, results, _conclusion(config, study, results, advice), recorded_manifest(study, results)
+    )
     return dataclasses.replace(view, unfinished=_unfinished(study, view))
 
 

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from reports.cards.advice import frontier, group_epsilon, how_sure, next_card, what_to_set
-from reports.cards.blocks import Block, Card, Checks, Paragraph
+from reports.cards.advice import group_epsilon, how_sure, next_card, next_command, what_to_set
+from reports.cards.blocks import Block, Card, Checks, Code, Paragraph
+from reports.cards.cost import cost_card
+from reports.cards.frontier import frontier
 from reports.cards.health import finding_checks, health_card, severity
 from reports.cards.laws import budget_card, law_tables, naive_card, phase_card, rewards_card
+from reports.cards.manifest import files_card, manifest_card
 from reports.cards.origins import origins_card
-from reports.cards.runs import by_verdict_card, cost_card, files_card, manifest_card, runs_card
+from reports.cards.runs import by_verdict_card, runs_card
+from reports.cards.staleness import staleness_card
 from reports.numbers import plural
 from reports.view import StudyView
 
@@ -22,6 +26,7 @@ def document_cards(view: StudyView) -> tuple[Card, ...]:
         phase_card(view),
         budget_card(view),
         rewards_card(view),
+        staleness_card(view),
         group_epsilon(view),
         naive_card(view),
         cost_card(view),
@@ -58,7 +63,9 @@ def findings_card(view: StudyView) -> Card:
 
 
 def _with_command(view: StudyView) -> Card:
-    card = what_to_set(view)
+    card, command = what_to_set(view), next_command(view)
     return (
-        Card(card.slug, card.title, (*card.blocks, *next_card(view).blocks)) if view.recommendation else card
+        Card(card.slug, card.title, (*card.blocks, Code(command)))
+        if command and view.recommendation
+        else card
     )

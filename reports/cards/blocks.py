@@ -27,7 +27,7 @@ class Setting:
     symbol: str
     name: str
     value: str
-    origin: str
+    origin: Origin
     why: str
 
 
