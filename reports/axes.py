@@ -6,6 +6,9 @@ import math
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
+from calibrator.runlogs.curve import Floats
 from calibrator.verdicts.types import Verdict
 from reports.palette import MARKS
 from reports.svg import INK
@@ -135,6 +138,22 @@ def scatter(panel: Axes, x: Sequence[float], y: Sequence[float], verdict: Verdic
         label=verdict.value,
         zorder=4,
     )
+
+
+def curves(panel: Axes, lines: Sequence[tuple[Floats, Floats]], verdict: Verdict, alpha: float) -> None:
+    """Many lines of one verdict, each ended by its mark, as one collection: hundreds would be slow one by one."""
+    from matplotlib.collections import LineCollection
+
+    if not lines:
+        return
+    mark = MARKS[verdict]
+    segments = [np.column_stack(line) for line in lines]
+    panel.add_collection(LineCollection(segments, colors=mark.light, alpha=alpha, linewidths=1.2))
+    ends = np.array([segment[-1] for segment in segments])
+    panel.plot(
+        ends[:, 0], ends[:, 1], linestyle="none", color=mark.light, marker=mark.marker, markersize=4.5,
+        markerfacecolor=mark.light if mark.filled else "none", alpha=alpha, label="_",
+    )  # fmt: skip
 
 
 def legend(panel: Axes) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections import Counter, defaultdict
 from collections.abc import Iterator
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -30,7 +31,7 @@ from reports.numbers import (
 )
 from reports.palette import LAW_LIGHT, MARKS, STAR_LIGHT
 from reports.staleness import folded, longest_record
-from reports.svg import Described, Mode, to_svg
+from reports.svg import Described, Mode, drawn, to_svg
 from reports.view import Floats, RunView, StratumKey, StudyView
 
 if TYPE_CHECKING:
@@ -77,6 +78,14 @@ def figure_files(view: StudyView) -> dict[str, str]:
 
 
 def _drawn(view: StudyView, figure: FigureName, keys: list[StratumKey], slug: str, mode: Mode) -> str:
+    title = f"{TITLES[figure]}: {', '.join(view.label(k) for k in keys)}"
+    raw = _raw(view, figure, tuple(keys))
+    return to_svg(raw, Described(slug, title, describe(view, figure, keys)), mode)
+
+
+@lru_cache(maxsize=16)
+def _raw(view: StudyView, figure: FigureName, keys: tuple[StratumKey, ...]) -> str:
+    """The page and the file of a study with one stratum show the same drawing, which is made once."""
     import matplotlib as mpl
 
     draw = {
@@ -86,13 +95,12 @@ def _drawn(view: StudyView, figure: FigureName, keys: list[StratumKey], slug: st
         "sawtooth": draw_sawtooth,
         "bias": draw_bias,
     }[figure]
-    title = f"{TITLES[figure]}: {', '.join(view.label(k) for k in keys)}"
     with mpl.rc_context(ax_tools.STYLE):
         canvas, panels = ax_tools.panels(len(keys))
         for key, panel in zip(keys, panels, strict=True):
             panel.set_title(visible(ax_tools.shorten(view.label(key))), loc="left", parse_math=False)
             draw(panel, view, key)
-        return to_svg(canvas, Described(slug, title, describe(view, figure, keys)), mode)
+        return drawn(canvas)
 
 
 def describe(view: StudyView, figure: FigureName, keys: list[StratumKey]) -> str:
@@ -291,25 +299,12 @@ def _rewards(panel: Axes, view: StudyView, key: StratumKey) -> None:
     runs = view.runs_of(key)
     alpha = 0.85 if len(runs) <= 30 else max(0.15, 25 / len(runs))
     for verdict, group in _groups(runs):
-        for row in group:
-            _draw_curve(panel, row, verdict, points, alpha)
+        curves = [reward_on_clock(row, points) for row in group]
+        ax_tools.curves(panel, [c for c in curves if c[0].size], verdict, alpha)
         ax_tools.line_key(panel, verdict)
+    panel.autoscale_view(scalex=False)
     _draw_budget_mark(panel, view, key)
     ax_tools.legend(panel)
-
-
-def _draw_curve(panel: Axes, row: RunView, verdict: Verdict, points: int, alpha: float) -> None:
-    if row.curve is None:
-        return
-    total, value = reward_on_clock(row, points)
-    if total.size == 0:
-        return
-    mark = MARKS[verdict]
-    panel.plot(total, value, color=mark.light, alpha=alpha, linewidth=1.2, label="_")
-    panel.plot(
-        total[-1:], value[-1:], linestyle="none", color=mark.light, marker=mark.marker, markersize=4.5,
-        markerfacecolor=mark.light if mark.filled else "none", alpha=alpha, label="_",
-    )  # fmt: skip
 
 
 def _draw_budget_mark(panel: Axes, view: StudyView, key: StratumKey) -> None:

@@ -32,7 +32,7 @@ LEGEND = (
     "the user, or taken from elsewhere)."
 )
 _TITLE_SYMBOL = re.compile(r"\b(eta_max|eta_0|eta|epsilon)\b")
-_PROSE_SYMBOL = re.compile(r"(?<![\w.\-&#;/`'])(eta_max|eta_0|eta|epsilon)(?![\w\-;`'])")
+_PROSE_SYMBOL = re.compile(r"(?<![\w.\-&#;`'])(?<!\D/)(eta_max|eta_0|eta|epsilon)(?![\w\-`'])")
 _UNBROKEN = re.compile(r"[\d.]+e-\d+|[\d.,]+ %")
 
 

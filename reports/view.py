@@ -66,9 +66,9 @@ class Band:
         return stratum_key(self.estimator, self.strata)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class StudyView:
-    """A study as the reports see it. Refused studies have no recommendation but a `refusal`."""
+    """A study as the reports see it; compared by identity. Refused studies have no recommendation but a `refusal`."""
 
     title: str
     folder: str

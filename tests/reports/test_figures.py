@@ -9,7 +9,8 @@ import pytest
 
 from calibrator.laws.types import FitResult
 from reports.cards.blocks import FigureName
-from reports.figures import TITLES, describe, figure_files, figure_svg, panel_svgs, reward_on_clock
+from reports.curves import reward_on_clock
+from reports.figures import TITLES, describe, figure_files, figure_svg, panel_svgs
 from reports.view import StudyView
 
 FIGURES = list(TITLES)

@@ -1,5 +1,6 @@
 import io
 import re
+from typing import Literal
 
 import pytest
 from rich.cells import cell_len
@@ -13,7 +14,7 @@ STUDIES = ["view", "refused", "hostile", "unknown"]
 
 def rendered(view: StudyView, width: int, colour: bool = False) -> str:
     stream = io.StringIO()
-    system = "truecolor" if colour else None
+    system: Literal["truecolor"] | None = "truecolor" if colour else None
     render_terminal(view, Console(file=stream, width=width, color_system=system, force_terminal=colour))
     return stream.getvalue()
 
