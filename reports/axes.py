@@ -22,6 +22,8 @@ PANEL_WIDTH, PANEL_HEIGHT = 5.3, 4.4
 """Inches; 72 units of the SVG each."""
 COLUMNS = 2
 MOST_TICKS = 7
+TICK_GAP = math.log(1.4)
+"""Smallest distance between two ticks of a sync interval, in log S, at which their labels do not touch."""
 LONGEST_TITLE = 60
 STYLE: dict[Any, Any] = {
     "font.family": "DejaVu Sans",
@@ -104,15 +106,18 @@ def _log_ticks(axis: Axis, low: float, high: float, form: Callable[[float], str]
     axis.set_minor_locator(NullLocator())
 
 
-def interval_ticks(panel: Axes, intervals: Sequence[int]) -> None:
-    """Ticks at the swept intervals only, as whole numbers; every second one when they crowd."""
+def interval_ticks(panel: Axes, swept: Sequence[int], realised: Sequence[int]) -> None:
+    """Ticks at the swept intervals, then at other realised ones where there is room, as whole numbers."""
     from matplotlib.ticker import NullLocator
 
     panel.set_xscale("log")
-    ticks = sorted(set(intervals)) or [1]
-    while len(ticks) > 9:
-        ticks = ticks[::2]
-    panel.set_xlim(ticks[0] / 1.7, max(intervals, default=1) * 1.7)
+    ticks: list[int] = []
+    for each in [*sorted(set(swept), reverse=True), *sorted(set(realised), reverse=True)]:
+        if all(abs(math.log(each / tick)) >= TICK_GAP for tick in ticks):
+            ticks.append(each)
+    ticks = sorted(ticks) or [1]
+    every = [*swept, *realised] or [1]
+    panel.set_xlim(min(every) / 1.7, max(every) * 1.7)
     panel.set_xticks(ticks, [f"{t:,}" for t in ticks])
     panel.xaxis.set_minor_locator(NullLocator())
 

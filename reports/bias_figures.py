@@ -20,18 +20,19 @@ MOST_CYCLES = 6
 
 
 def draw_sawtooth(panel: Axes, view: StudyView, key: StratumKey) -> None:
-    """Squared bias over the mean squared gradient, by update."""
+    """Norm of the bias over that of the gradient, by update; the sign is that of the squared bias."""
     panel.set_xlabel("update")
-    panel.set_ylabel("bias² / gradient²")
+    panel.set_ylabel("bias / gradient")
     found = longest_record(view, key)
     if found is None:
         ax_tools.note(panel, "no run was stale")
         return
     row, bias = found
     S = row.run.sync_interval
-    until = max(MOST_CYCLES * S, float(bias.update[: 2 * MOST_CYCLES].max()))
+    until = min(row.run.updates, max(MOST_CYCLES * S, float(bias.update[: 2 * MOST_CYCLES].max())))
     keep = (bias.update <= until) & np.isfinite(bias.bias_sq)
-    share = bias.bias_sq[keep] / _mean_square(bias.full_grad_sq)
+    square = bias.bias_sq[keep] / abs(_mean_square(bias.full_grad_sq))
+    share = np.sign(square) * np.sqrt(np.abs(square))
     for at in range(0, int(until) + 1, S):
         panel.axvline(at, color=LAW_LIGHT, alpha=0.25, linewidth=0.8)
     panel.axhline(0, color=LAW_LIGHT, linewidth=0.8)
@@ -57,9 +58,10 @@ def draw_bias(panel: Axes, view: StudyView, key: StratumKey) -> None:
 
 
 def _chosen(curves: dict[Setting, Folded]) -> list[tuple[Setting, Folded]]:
-    """The settings with most rows, in order of S and eta."""
-    most = sorted(curves, key=lambda setting: -curves[setting].rows)[: len(SERIES)]
-    return [(setting, curves[setting]) for setting in sorted(most)]
+    """As many settings as there are colours, evenly from the smallest S and eta to the largest; S = 1 is never stale."""
+    stale = [setting for setting in sorted(curves) if setting[0] > 1] or sorted(curves)
+    places = np.unique(np.linspace(0, len(stale) - 1, len(SERIES)).round().astype(int))
+    return [(stale[i], curves[stale[i]]) for i in places]
 
 
 def describe_sawtooth(view: StudyView, key: StratumKey) -> str:

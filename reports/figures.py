@@ -39,6 +39,8 @@ if TYPE_CHECKING:
 
 CURVE_POINTS = 12_000
 """Points of all reward curves of a study together; each curve gets its share, as means over bins."""
+SIDE_BY_SIDE = 5
+"""Replicates of one (S, eta) from which marks become smaller."""
 LABELLED_EVENTS = 24
 """Up to so many onsets are labelled with their S."""
 TITLES: dict[FigureName, str] = {
@@ -142,11 +144,14 @@ def _phase(panel: Axes, view: StudyView, key: StratumKey) -> None:
     panel.set_ylabel("learning rate η")
     _draw_band(panel, view, key)
     dodged = _dodged(view.runs_of(key), _star(view, key))
+    crowd = Counter((r.run.effective_interval, r.run.learning_rate) for r in view.runs_of(key))
+    size = 46 * min(1.0, SIDE_BY_SIDE / max(crowd.values(), default=1))
     for verdict, runs in _groups(view.runs_of(key)):
         places = [dodged[id(r)] for r in runs]
-        ax_tools.scatter(panel, places, [r.run.learning_rate for r in runs], verdict)
+        ax_tools.scatter(panel, places, [r.run.learning_rate for r in runs], verdict, size=max(size, 12))
     _draw_star(panel, view, key)
-    ax_tools.interval_ticks(panel, [r.run.effective_interval for r in view.runs])
+    swept = [r.run.sync_interval for r in view.runs]
+    ax_tools.interval_ticks(panel, swept, [r.run.effective_interval for r in view.runs])
     ax_tools.log_y(panel, *ax_tools.limits(_rates_shown(view), 1.7), rate)
     ax_tools.legend(panel)
 

@@ -19,6 +19,7 @@ from reports.cards.blocks import (
     Runs,
     Settings,
     Table,
+    origin_note,
 )
 from reports.numbers import name, visible
 from reports.view import StudyView
@@ -99,7 +100,7 @@ def _(block: Code) -> str:
 def _(block: Table) -> str:
     aligned = [c.kind == "number" for c in block.columns]
     body = _table([c.title for c in block.columns], list(block.rows), aligned, block.marked)
-    note = f" ({escape(block.origin_note())})" if block.origins() else ""
+    note = f" ({escape(origin_note(block.columns))})" if block.origins() else ""
     return f"{escape(block.caption)}{note}:\n\n{body}"
 
 

@@ -35,6 +35,11 @@ class Bias:
     """<d_1, d_2> of docs/probes.md; negative by noise, NaN where it overflowed."""
     full_grad_sq: Floats
 
+    def until(self, update: float) -> Bias:
+        """The rows before `update`."""
+        keep = self.update < update
+        return Bias(self.update[keep], self.lag[keep], self.bias_sq[keep], self.full_grad_sq[keep])
+
 
 @dataclass(frozen=True)
 class Recorded:

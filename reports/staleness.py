@@ -34,8 +34,13 @@ class Folded:
 
 
 def probed(view: StudyView, key: StratumKey) -> list[tuple[RunView, Bias]]:
-    """Runs of a stratum that recorded the probe."""
-    return [(row, row.recorded.bias) for row in view.runs_of(key) if row.recorded and row.recorded.bias]
+    """Runs of a stratum that recorded the probe, up to their onset: of a dead policy the bias says nothing."""
+    told = [(row, row.recorded.bias) for row in view.runs_of(key) if row.recorded and row.recorded.bias]
+    alive = [
+        (row, bias.until(row.verdict.onset_updates[0] if row.verdict.onset_updates else np.inf))
+        for row, bias in told
+    ]
+    return [(row, bias) for row, bias in alive if bias.update.size]
 
 
 def folded(view: StudyView, key: StratumKey) -> dict[Setting, Folded]:
@@ -74,10 +79,15 @@ def fold(biases: list[Bias]) -> Folded | None:
 
 
 def longest_record(view: StudyView, key: StratumKey) -> tuple[RunView, Bias] | None:
-    """The run with the most probed rows among those that were stale at all: the one whose sawtooth is drawn."""
+    """The run whose sawtooth is drawn: of those that were stale at all, one that survived, with the most rows."""
     return max(
         ((row, bias) for row, bias in probed(view, key) if row.run.max_lag > 0),
-        key=lambda pair: (pair[1].update.size, pair[0].run.sync_interval, -pair[0].trial),
+        key=lambda pair: (
+            pair[0].verdict.verdict.is_survivor,
+            pair[1].update.size,
+            pair[0].run.sync_interval,
+            -pair[0].trial,
+        ),
         default=None,
     )
 

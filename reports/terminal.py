@@ -28,6 +28,7 @@ from reports.cards.blocks import (
     Runs,
     Settings,
     Table,
+    origin_note,
 )
 from reports.numbers import visible
 from reports.view import StudyView
@@ -171,7 +172,8 @@ def _(block: Table, wide: bool) -> RenderableType:
     for number, row in enumerate(block.rows):
         style = "bold" if number in block.marked else ""
         table.add_row(*(_cell(row[i], block.columns[i]) for i in shown), style=style)
-    origin = _text(f" [{block.origin_note()}]" if block.origins() else "", "dim")
+    note = origin_note([block.columns[i] for i in shown])
+    origin = _text(f" [{note}]" if note else "", "dim")
     return Group(Text.assemble(_text(block.caption, "italic"), origin, overflow="fold"), table)
 
 

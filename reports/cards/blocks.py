@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -68,20 +69,22 @@ class Table:
     marked: frozenset[int] = frozenset()
     """Rows to stress."""
 
-    def origins(self) -> dict[Origin, list[str]]:
-        """Titles of the columns by origin."""
-        found: dict[Origin, list[str]] = {}
-        for column in self.columns:
-            if column.origin is not None:
-                found.setdefault(column.origin, []).append(column.title)
-        return found
+    def origins(self) -> set[Origin]:
+        """Origins of the numbers in its columns."""
+        return {column.origin for column in self.columns if column.origin is not None}
 
-    def origin_note(self) -> str:
-        """`derived`, or which columns are what where they differ; empty without numbers."""
-        found = self.origins()
-        if len(found) < 2:
-            return next(iter(found), "")
-        return "; ".join(f"{', '.join(titles)} {origin}" for origin, titles in found.items())
+
+def origin_note(columns: Sequence[Column]) -> str:
+    """`derived`, or which columns are what where they differ: `S assumed; others derived`. Empty without numbers."""
+    found: dict[Origin, list[str]] = {}
+    for column in columns:
+        if column.origin is not None:
+            found.setdefault(column.origin, []).append(column.title)
+    if len(found) < 2:
+        return next(iter(found), "")
+    most = max(found, key=lambda origin: len(found[origin]))
+    named = [f"{', '.join(titles)} {origin}" for origin, titles in found.items() if origin != most]
+    return "; ".join([*named, f"others {most}"])
 
 
 @dataclass(frozen=True)

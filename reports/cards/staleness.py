@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from reports.cards.blocks import Block, Card, Column, Figure, Paragraph, Table
-from reports.numbers import count, percent, rate, scientific
+from reports.numbers import count, percent, rate, significant
 from reports.staleness import Folded, Setting, folded, longest_record
 from reports.view import StudyView
 
@@ -30,8 +30,9 @@ def staleness_card(view: StudyView) -> Card:
     blocks: list[Block] = []
     if any(longest_record(view, key) for key in keys):
         caption = (
-            "One run: the squared bias as a share of the mean squared gradient, probe by probe. Vertical lines are "
-            "synchronizations, at which it returns to zero; single probes are noisy and may be negative (measured)."
+            "One run: norm of the bias as a share of the gradient's, probe by probe (measured). Vertical lines are "
+            "synchronizations, at which it returns to zero. Single probes are noisy; where noise makes the square "
+            "negative, the point lies below zero."
         )
         blocks.append(Figure("sawtooth", caption))
     caption = (
@@ -49,8 +50,8 @@ def _table(label: str, curves: dict[Setting, Folded]) -> Table:
             count(S),
             rate(eta),
             count(curve.rows),
-            scientific(curve.bias[0]) if curve.lag[0] == 0 else "-",
-            scientific(curve.bias[-1]) if curve.lag[-1] > 0 else "-",
+            significant(curve.bias[0]) if curve.lag[0] == 0 else "-",
+            significant(curve.bias[-1]) if curve.lag[-1] > 0 else "-",
             percent(curve.bias[-1] / curve.full) if curve.lag[-1] > 0 and curve.full > 0 else "-",
             count(curve.lag[-1]),
         )

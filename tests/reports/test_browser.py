@@ -51,6 +51,7 @@ def files(tmp_path_factory: pytest.TempPathFactory, pages: Mapping[str, str]) ->
 def opened(browser: Browser, file: Path, width: int, scheme: str) -> tuple[Page, list[str]]:
     """The page, and a list that fills with everything that went wrong."""
     context = browser.new_context(
+        reduced_motion="reduce",
         viewport={"width": width, "height": 900},
         color_scheme=scheme,  # type: ignore[arg-type]
         offline=True,
@@ -86,7 +87,7 @@ def test_fits_and_asks_for_nothing(
 def test_wide_tables_scroll_in_their_own_box(browser: Browser, files: Path) -> None:
     page, _ = opened(browser, files / "view.html", PHONE, "light")
     widths = page.evaluate(
-        "[...document.querySelectorAll('#runs .scroll')].map(e => [e.scrollWidth, e.clientWidth])"
+        "[...document.querySelectorAll('#frontier .scroll')].map(e => [e.scrollWidth, e.clientWidth])"
     )
     assert widths[-1][0] > widths[-1][1]
     page.context.close()
@@ -106,14 +107,13 @@ CONTRAST = """() => {
     .map(v => v <= 0.03928 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4)
     .reduce((s, v, i) => s + v * [0.2126, 0.7152, 0.0722][i], 0);
   const behind = e => {
-    for (; e; e = e.parentElement) {
-      const c = parse(getComputedStyle(e).backgroundColor);
-      if (c.length < 4 || c[3] > 0) return c;
-    }
-    return [255, 255, 255];
+    if (!e) return [255, 255, 255];
+    const [r, g, b, a = 1] = parse(getComputedStyle(e).backgroundColor);
+    if (a === 1) return [r, g, b];
+    return behind(e.parentElement).map((v, i) => a * [r, g, b][i] + (1 - a) * v);
   };
   const ratio = (a, b) => (Math.max(a, b) + 0.05) / (Math.min(a, b) + 0.05);
-  const texts = [...document.querySelectorAll('h1,h2,p,dt,dd span,td,th,figcaption,a,code,.status')];
+  const texts = [...document.querySelectorAll('h1,h2,p,dt,dd span,td,th,figcaption,a,code,.status,.o,.k,summary')];
   return texts.filter(e => ratio(lum(parse(getComputedStyle(e).color)), lum(behind(e))) < 4.5)
     .map(e => e.tagName + ' ' + e.className + ': ' + e.textContent.slice(0, 40));
 }"""
