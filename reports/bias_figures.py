@@ -58,7 +58,7 @@ def draw_bias(panel: Axes, view: StudyView, key: StratumKey) -> None:
 
 
 def _chosen(curves: dict[Setting, Folded]) -> list[tuple[Setting, Folded]]:
-    """As many settings as there are colours, evenly from the smallest S and eta to the largest; S = 1 is never stale."""
+    """As many settings as there are colours, evenly from the smallest to the largest; S = 1 is never stale."""
     stale = [setting for setting in sorted(curves) if setting[0] > 1] or sorted(curves)
     places = np.unique(np.linspace(0, len(stale) - 1, len(SERIES)).round().astype(int))
     return [(stale[i], curves[stale[i]]) for i in places]

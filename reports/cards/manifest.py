@@ -36,8 +36,14 @@ def manifest_card(view: StudyView) -> Card:
 
 
 def _fact(key: str, value: str) -> Fact:
-    origin: Origin | None = "measured" if key in COUNTED or key.startswith("hardware.") else None
-    return Fact(name(key), value, "", origin)
+    if key in COUNTED or key.startswith("hardware."):
+        return Fact(name(key), value, "", "measured")
+    return Fact(name(key), value, "", _set(key, value))
+
+
+def _set(key: str, value: str) -> Origin | None:
+    """Numbers of a setting were given; names and digests are no numbers."""
+    return "assumed" if isinstance(value, Number) or key == "seeds" else None
 
 
 def flatten(record: Mapping[str, object], prefix: str = "") -> Iterator[tuple[str, str]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal
@@ -26,9 +27,9 @@ from trainer.summary import RunSummary
 Outcome = Literal["finished", "unfinished"]
 TRUTH = Truth("ceiling", B=0.03, C=0.05, eta_0=3e-3)
 HABITS = Habits(start=(0.35, 0.45), top=(0.9, 0.98), learning=(20.0, 60.0), wander=(0.05, 0.1), dips=0.0)
+PROBED = 5
+"""Updates between two staleness probes: prime to the intervals, so that all lags come."""
 INTERVALS, RATES = (1, 4, 16, 64), (2e-4, 4e-4, 8e-4, 1.6e-3, 3.2e-3)
-SEEDS = 25
-"""25 seeds on 4 x 5 pairs: 500 runs."""
 
 
 def write_study(
@@ -37,10 +38,15 @@ def write_study(
     rates: Sequence[float] = RATES,
     intervals: Sequence[int] = INTERVALS,
     seeds: int = 2,
+    copies: int = 1,
     outcome: Outcome = "finished",
     staleness: bool = False,
 ) -> Path:
-    """A study of len(intervals) x len(rates) x seeds trials in `root`; `staleness` adds the fields of that probe."""
+    """A study of len(intervals) x len(rates) x seeds trials in `root`, each `copies` times over.
+
+    `staleness` adds the fields of that probe. A finished one has fit.json, manifest.json and recommendation.json, if
+    its runs allow one.
+    """
     config = StudyConfig.model_validate({"output": {"folder": str(root)}, "advice": {"horizon": 400}})
     study = prepare(config, f'[advice]\nhorizon = 400\n[output]\nfolder = "{root}"\n')
     number = 0
@@ -51,7 +57,9 @@ def write_study(
             batch = simulate(setting, range(seeds), truth=TRUTH)
             for run in range(seeds):
                 _write_trial(config, study, batch, run, number, staleness=staleness)
-                number += 1
+                for again in range(1, copies):
+                    shutil.copytree(study.trial(number), study.trial(number + again))
+                number += copies
     if outcome == "finished":
         _conclude(config, study)
     return root
@@ -86,6 +94,8 @@ def _add_bias(told: list[MetricsRow], setting: Setting, seed: int) -> None:
     for row in told:
         lag = row["update"] - row["version"]
         row["lag_mean"] = float(lag)
+        if row["update"] % PROBED:
+            continue
         row["bias_sq"] = (60 * lag * setting.learning_rate) ** 2 * float(1 + 0.5 * noise.standard_normal())
         row["full_grad_sq"] = 0.04
 
