@@ -16,14 +16,14 @@ from calibrator.cli.console import AnswerConsole
 from calibrator.cli.view import study_view
 from calibrator.errors import StudyConfigError
 from calibrator.handoff.conclude import Conclusion, conclude
-from calibrator.laws.fit import fit_runs
-from calibrator.laws.types import FitResult
+from calibrator.laws.fit import FittedStratum, design_posterior, fit_runs
+from calibrator.laws.types import FitResult, Run, StratumFit
 from calibrator.study.config import StudyConfig
 from calibrator.study.results import TrialResult, load_results
 from calibrator.study.store import StudyFolder, open_study, read_json, read_record
 from calibrator.study.timings import seconds_spent
 from calibrator.verdicts.types import Verdict
-from reports.view import StudyView
+from reports.view import StudyView, stratum_key
 from trainer.files import disk_errors, write_atomically
 
 Format = Literal["html", "markdown", "json", "terminal"]
@@ -87,12 +87,24 @@ def recorded_manifest(study: StudyFolder, results: Sequence[TrialResult]) -> dic
 def _conclusion(
     config: StudyConfig, study: StudyFolder, results: Sequence[TrialResult], advice: Recommendation | None
 ) -> Conclusion:
-    """The laws are fitted again, for their bands; the recommendation is what the study hands over."""
+    """Fit and recommendation are those that the study hands over; before there are any, the runs are fitted."""
+    runs = [result.run() for result in results if result.number not in _apart(advice)]
     if advice is None and study.fit.is_file():
         return conclude(config, study, results)  # a refusal is no file: its sentence is found again
-    fitted = fit_runs([result.run() for result in results if result.number not in _apart(advice)])
-    refusal = None if advice else "The sweep has not ended; `calibrate run` goes on with it."
-    return Conclusion(fitted, FitResult(strata=[each.summary for each in fitted]), advice, refusal)
+    if advice is None or not study.fit.is_file():
+        fitted = fit_runs(runs)
+        refusal = None if advice else "The sweep has not ended; `calibrate run` goes on with it."
+        return Conclusion(fitted, FitResult(strata=[each.summary for each in fitted]), advice, refusal)
+    fit = read_record(study.fit, FitResult)
+    return Conclusion([_with_posterior(stratum, runs) for stratum in fit.strata], fit, advice, None)
+
+
+def _with_posterior(stratum: StratumFit, runs: Sequence[Run]) -> FittedStratum:
+    """A stratum of fit.json with its draws, for the band of the boundary: none where it rests on other runs."""
+    key = stratum_key(stratum.estimator, stratum.strata)
+    own = tuple(run for run in runs if stratum_key(run.estimator, run.strata) == key)
+    known = stratum.boundary is not None and len(own) == stratum.runs
+    return FittedStratum(stratum, design_posterior(own) if known else None, own)
 
 
 def _apart(advice: Recommendation | None) -> frozenset[int]:
@@ -106,8 +118,8 @@ def _apart(advice: Recommendation | None) -> frozenset[int]:
 def _unfinished(study: StudyFolder, view: StudyView) -> str | None:
     if not study.fit.is_file():
         return "The sweep has not ended: what stands here is from the trials that are finished so far."
-    fitted = read_record(study.fit, FitResult)
-    then, now = (sum(stratum.runs for stratum in fit.strata) for fit in (fitted, view.fit))
+    then = sum(stratum.runs for stratum in view.fit.strata)
+    now = len(view.runs) - len(_apart(view.recommendation))
     if view.recommendation is not None and then != now:
         return (
             f"The recommendation rests on {then} runs, the study holds {now} now: `calibrate recommend` takes all of "
