@@ -21,6 +21,8 @@ FLAGS = [
     "--disable-sync",
 ]
 PHONE, DESK = 390, 1400
+A4 = 718
+"""Pixels between the margins of a page of A4."""
 
 pytestmark = [
     pytest.mark.slow,
@@ -90,6 +92,47 @@ def test_wide_tables_scroll_in_their_own_box(browser: Browser, files: Path) -> N
         "[...document.querySelectorAll('#frontier .scroll')].map(e => [e.scrollWidth, e.clientWidth])"
     )
     assert widths[-1][0] > widths[-1][1]
+    page.context.close()
+
+
+@pytest.mark.parametrize("study", ["view", "hostile"])
+def test_prints_on_a4_with_every_run(browser: Browser, files: Path, study: str) -> None:
+    page, _ = opened(browser, files / f"{study}.html", A4, "dark")
+    page.evaluate("document.querySelectorAll('details').forEach(each => each.open = false)")
+    page.emulate_media(media="print")
+    assert page.evaluate("document.documentElement.scrollWidth") <= A4
+    lines = page.evaluate(
+        "[...document.querySelectorAll('.runs li')].map(e => e.getBoundingClientRect().height)"
+    )
+    assert len(lines) > 20
+    assert min(lines) > 20, "groups that are closed on the screen are open on paper"
+    assert page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
+    page.context.close()
+
+
+def test_everything_is_reached_by_keyboard(browser: Browser, files: Path) -> None:
+    page, _ = opened(browser, files / "view.html", DESK, "light")
+    page.keyboard.press("Tab")
+    assert page.evaluate("document.activeElement.textContent") == "Skip to the report"
+    page.focus("#runs summary")
+    before = page.evaluate("document.querySelector('#runs details').open")
+    page.keyboard.press("Enter")
+    assert page.evaluate("document.querySelector('#runs details').open") is not before
+    unreached = page.evaluate("[...document.querySelectorAll('.scroll')].filter(e => e.tabIndex < 0).length")
+    assert unreached == 0
+    page.context.close()
+
+
+def test_every_figure_has_a_text_alternative(browser: Browser, files: Path) -> None:
+    page, _ = opened(browser, files / "view.html", DESK, "light")
+    images = page.get_by_role("img").all()
+    assert len(images) == page.evaluate("document.querySelectorAll('svg').length")
+    named = page.evaluate(
+        """() => [...document.querySelectorAll('svg')].filter(e => !(e.getAttribute('aria-label')
+             || (e.getAttribute('aria-labelledby') || '').split(' ').some(id => document.getElementById(id))))
+             .length"""
+    )
+    assert named == 0
     page.context.close()
 
 
