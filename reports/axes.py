@@ -6,6 +6,9 @@ import math
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
+from calibrator.runlogs.curve import Floats
 from calibrator.verdicts.types import Verdict
 from reports.palette import MARKS
 from reports.svg import INK
@@ -19,6 +22,8 @@ PANEL_WIDTH, PANEL_HEIGHT = 5.3, 4.4
 """Inches; 72 units of the SVG each."""
 COLUMNS = 2
 MOST_TICKS = 7
+TICK_GAP = math.log(1.4)
+"""Smallest distance between two ticks of a sync interval, in log S, at which their labels do not touch."""
 LONGEST_TITLE = 60
 STYLE: dict[Any, Any] = {
     "font.family": "DejaVu Sans",
@@ -101,15 +106,18 @@ def _log_ticks(axis: Axis, low: float, high: float, form: Callable[[float], str]
     axis.set_minor_locator(NullLocator())
 
 
-def interval_ticks(panel: Axes, intervals: Sequence[int]) -> None:
-    """Ticks at the swept intervals only, as whole numbers; every second one when they crowd."""
+def interval_ticks(panel: Axes, swept: Sequence[int], realised: Sequence[int]) -> None:
+    """Ticks at the swept intervals, then at other realised ones where there is room, as whole numbers."""
     from matplotlib.ticker import NullLocator
 
     panel.set_xscale("log")
-    ticks = sorted(set(intervals)) or [1]
-    while len(ticks) > 9:
-        ticks = ticks[::2]
-    panel.set_xlim(ticks[0] / 1.7, max(intervals, default=1) * 1.7)
+    ticks: list[int] = []
+    for each in [*sorted(set(swept), reverse=True), *sorted(set(realised), reverse=True)]:
+        if all(abs(math.log(each / tick)) >= TICK_GAP for tick in ticks):
+            ticks.append(each)
+    ticks = sorted(ticks) or [1]
+    every = [*swept, *realised] or [1]
+    panel.set_xlim(min(every) / 1.7, max(every) * 1.7)
     panel.set_xticks(ticks, [f"{t:,}" for t in ticks])
     panel.xaxis.set_minor_locator(NullLocator())
 
@@ -135,6 +143,22 @@ def scatter(panel: Axes, x: Sequence[float], y: Sequence[float], verdict: Verdic
         label=verdict.value,
         zorder=4,
     )
+
+
+def curves(panel: Axes, lines: Sequence[tuple[Floats, Floats]], verdict: Verdict, alpha: float) -> None:
+    """Many lines of one verdict, each ended by its mark, as one collection: hundreds would be slow one by one."""
+    from matplotlib.collections import LineCollection
+
+    if not lines:
+        return
+    mark = MARKS[verdict]
+    segments = [np.column_stack(line) for line in lines]
+    panel.add_collection(LineCollection(segments, colors=mark.light, alpha=alpha, linewidths=1.2))
+    ends = np.array([segment[-1] for segment in segments])
+    panel.plot(
+        ends[:, 0], ends[:, 1], linestyle="none", color=mark.light, marker=mark.marker, markersize=4.5,
+        markerfacecolor=mark.light if mark.filled else "none", alpha=alpha, label="_",
+    )  # fmt: skip
 
 
 def legend(panel: Axes) -> None:

@@ -8,16 +8,30 @@ from __future__ import annotations
 import math
 from collections import Counter, defaultdict
 from collections.abc import Iterator
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from calibrator.verdicts.types import Verdict
 from reports import axes as ax_tools
+from reports.bias_figures import describe_bias, describe_sawtooth, draw_bias, draw_sawtooth
 from reports.cards.blocks import FigureName
-from reports.numbers import LR_UPDATES, compact, count, interval, plural, rate, scientific, visible
+from reports.curves import reward_on_clock
+from reports.numbers import (
+    LR_UPDATES,
+    compact,
+    count,
+    fixed_places,
+    interval,
+    plural,
+    rate,
+    scientific,
+    visible,
+)
 from reports.palette import LAW_LIGHT, MARKS, STAR_LIGHT
-from reports.svg import Described, Mode, to_svg
+from reports.staleness import folded, longest_record
+from reports.svg import Described, Mode, drawn, to_svg
 from reports.view import Floats, RunView, StratumKey, StudyView
 
 if TYPE_CHECKING:
@@ -25,41 +39,70 @@ if TYPE_CHECKING:
 
 CURVE_POINTS = 12_000
 """Points of all reward curves of a study together; each curve gets its share, as means over bins."""
+SIDE_BY_SIDE = 5
+"""Replicates of one (S, eta) from which marks become smaller."""
 LABELLED_EVENTS = 24
 """Up to so many onsets are labelled with their S."""
 TITLES: dict[FigureName, str] = {
     "phase": "Stability boundary",
     "budget": "Collapse budget",
     "rewards": "Reward against cumulative learning rate",
+    "sawtooth": "Staleness bias in one run",
+    "bias": "Staleness bias by lag",
 }
 
 
 def figure_svg(view: StudyView, figure: FigureName, mode: Mode = "file") -> str:
     """One figure with a panel per stratum, standalone or for a page."""
-    return _drawn(view, figure, view.keys(), figure, mode)
+    return _drawn(view, figure, keys_of(view, figure), figure, mode)
+
+
+def keys_of(view: StudyView, figure: FigureName) -> list[StratumKey]:
+    """Strata that have a panel in a figure: all, or those with the staleness probe."""
+    keys = view.keys()
+    if figure == "sawtooth":
+        return [key for key in keys if longest_record(view, key)]
+    return [key for key in keys if folded(view, key)] if figure == "bias" else keys
 
 
 def panel_svgs(view: StudyView, figure: FigureName) -> list[str]:
     """The same figure for a page, one SVG per stratum, so that a narrow screen can stack them."""
-    return [_drawn(view, figure, [key], f"{figure}-{i}", "page") for i, key in enumerate(view.keys())]
+    return [
+        _drawn(view, figure, [key], f"{figure}-{i}", "page") for i, key in enumerate(keys_of(view, figure))
+    ]
 
 
 def figure_files(view: StudyView) -> dict[str, str]:
     """File name in the study folder, and content."""
-    return {f"figures/{figure}.svg": figure_svg(view, figure) for figure in TITLES} if view.runs else {}
+    if not view.runs:
+        return {}
+    return {f"figures/{figure}.svg": figure_svg(view, figure) for figure in TITLES if keys_of(view, figure)}
 
 
 def _drawn(view: StudyView, figure: FigureName, keys: list[StratumKey], slug: str, mode: Mode) -> str:
+    title = f"{TITLES[figure]}: {', '.join(view.label(k) for k in keys)}"
+    raw = _raw(view, figure, tuple(keys))
+    return to_svg(raw, Described(slug, title, describe(view, figure, keys)), mode)
+
+
+@lru_cache(maxsize=16)
+def _raw(view: StudyView, figure: FigureName, keys: tuple[StratumKey, ...]) -> str:
+    """The page and the file of a study with one stratum show the same drawing, which is made once."""
     import matplotlib as mpl
 
-    draw = {"phase": _phase, "budget": _budget, "rewards": _rewards}[figure]
-    title = f"{TITLES[figure]}: {', '.join(view.label(k) for k in keys)}"
+    draw = {
+        "phase": _phase,
+        "budget": _budget,
+        "rewards": _rewards,
+        "sawtooth": draw_sawtooth,
+        "bias": draw_bias,
+    }[figure]
     with mpl.rc_context(ax_tools.STYLE):
         canvas, panels = ax_tools.panels(len(keys))
         for key, panel in zip(keys, panels, strict=True):
             panel.set_title(visible(ax_tools.shorten(view.label(key))), loc="left", parse_math=False)
             draw(panel, view, key)
-        return to_svg(canvas, Described(slug, title, describe(view, figure, keys)), mode)
+        return drawn(canvas)
 
 
 def describe(view: StudyView, figure: FigureName, keys: list[StratumKey]) -> str:
@@ -68,6 +111,9 @@ def describe(view: StudyView, figure: FigureName, keys: list[StratumKey]) -> str
 
 
 def _describe_panel(view: StudyView, figure: FigureName, key: StratumKey) -> str:
+    if figure in ("sawtooth", "bias"):
+        say = describe_sawtooth if figure == "sawtooth" else describe_bias
+        return f"{view.label(key)}: {say(view, key)}"
     runs, fit = view.runs_of(key), view.stratum(key)
     tally = Counter(r.verdict.verdict.value for r in runs)
     verdicts = ", ".join(f"{n} {word}" for word, n in tally.items())
@@ -98,13 +144,24 @@ def _phase(panel: Axes, view: StudyView, key: StratumKey) -> None:
     panel.set_ylabel("learning rate η")
     _draw_band(panel, view, key)
     dodged = _dodged(view.runs_of(key), _star(view, key))
+    crowd = Counter((r.run.effective_interval, r.run.learning_rate) for r in view.runs_of(key))
+    size = 46 * min(1.0, SIDE_BY_SIDE / max(crowd.values(), default=1))
     for verdict, runs in _groups(view.runs_of(key)):
         places = [dodged[id(r)] for r in runs]
-        ax_tools.scatter(panel, places, [r.run.learning_rate for r in runs], verdict)
+        ax_tools.scatter(panel, places, [r.run.learning_rate for r in runs], verdict, size=max(size, 12))
     _draw_star(panel, view, key)
-    ax_tools.interval_ticks(panel, [r.run.effective_interval for r in view.runs])
-    ax_tools.log_y(panel, *ax_tools.limits([r.run.learning_rate for r in view.runs], 1.7), rate)
+    swept = [r.run.sync_interval for r in view.runs]
+    ax_tools.interval_ticks(panel, swept, [r.run.effective_interval for r in view.runs])
+    ax_tools.log_y(panel, *ax_tools.limits(_rates_shown(view), 1.7), rate)
     ax_tools.legend(panel)
+
+
+def _rates_shown(view: StudyView) -> list[float]:
+    """All rates, the recommended one, and the boundaries as far as they are not far below everything that was run."""
+    rates = [r.run.learning_rate for r in view.runs if r.run.learning_rate > 0]
+    rates += [view.recommendation.learning_rate] if view.recommendation else []
+    lowest = min(rates, default=0.0) / 4
+    return [*rates, *(x for band in view.bands for x in band.median.tolist() if lowest < x < 1)]
 
 
 def _dodged(runs: list[RunView], star: tuple[int, float] | None) -> dict[int, float]:
@@ -189,8 +246,7 @@ def _draw_onsets(panel: Axes, events: list[RunView], bottom: float) -> None:
         panel.vlines(x, low, high, color=mark.light, linewidth=2.2, alpha=min(0.85, 25 / len(events)))
         ax_tools.scatter(panel, x, high, verdict, size=26)
     if len(events) <= LABELLED_EVENTS:
-        for row in events:
-            _label_onset(panel, row, places[id(row)])
+        _label_onsets(panel, events, places)
 
 
 def _dodged_rates(events: list[RunView]) -> dict[int, float]:
@@ -204,9 +260,16 @@ def _dodged_rates(events: list[RunView]) -> dict[int, float]:
     }
 
 
-def _label_onset(panel: Axes, row: RunView, x: float) -> None:
-    if row.verdict.onset_updates is not None:
-        ax_tools.small_text(panel, x, row.verdict.onset_updates[1], f"S={row.run.effective_interval}")
+def _label_onsets(panel: Axes, events: list[RunView], places: dict[int, float]) -> None:
+    """One label above the onsets of an eta: those of each run would hide one another."""
+    cells: dict[float, list[RunView]] = defaultdict(list)
+    for row in events:
+        cells[row.run.learning_rate].append(row)
+    for rows in cells.values():
+        x = math.exp(sum(math.log(places[id(row)]) for row in rows) / len(rows))
+        top = max(row.verdict.onset_updates[1] for row in rows if row.verdict.onset_updates)
+        seen = sorted({row.run.effective_interval for row in rows})
+        ax_tools.small_text(panel, x, top, f"S={', '.join(str(S) for S in seen)}")
 
 
 def _draw_budget_line(panel: Axes, view: StudyView, key: StratumKey) -> None:
@@ -218,7 +281,16 @@ def _draw_budget_line(panel: Axes, view: StudyView, key: StratumKey) -> None:
     panel.fill_between(
         eta, B.low / eta, B.high / eta, color=LAW_LIGHT, alpha=0.13, linewidth=0, label="90 % interval"
     )
-    panel.plot(eta, B.estimate / eta, color=LAW_LIGHT, linewidth=1.6, label="t = B / η")
+    panel.plot(eta, B.estimate / eta, color=LAW_LIGHT, linewidth=1.6, label="t = B / η, slope -1")
+    rates = [
+        r.run.learning_rate for r in view.runs_of(key) if r.verdict.onset_updates and r.run.learning_rate > 0
+    ]
+    if len(set(rates)) > 1:
+        middle = math.exp(sum(map(math.log, rates)) / len(rates))
+        beta = fit.budget.beta
+        fitted = B.estimate / middle * (eta / middle) ** -beta.estimate
+        label = f"fitted slope -{interval(beta, fixed_places)}"
+        panel.plot(eta, fitted, color=LAW_LIGHT, linewidth=1.2, linestyle=(0, (4, 3)), label=label)
 
 
 # Reward curves
@@ -232,46 +304,12 @@ def _rewards(panel: Axes, view: StudyView, key: StratumKey) -> None:
     runs = view.runs_of(key)
     alpha = 0.85 if len(runs) <= 30 else max(0.15, 25 / len(runs))
     for verdict, group in _groups(runs):
-        for row in group:
-            _draw_curve(panel, row, verdict, points, alpha)
+        curves = [reward_on_clock(row, points) for row in group]
+        ax_tools.curves(panel, [c for c in curves if c[0].size], verdict, alpha)
         ax_tools.line_key(panel, verdict)
+    panel.autoscale_view(scalex=False)
     _draw_budget_mark(panel, view, key)
     ax_tools.legend(panel)
-
-
-def _draw_curve(panel: Axes, row: RunView, verdict: Verdict, points: int, alpha: float) -> None:
-    if row.curve is None:
-        return
-    total, value = reward_on_clock(row, points)
-    if total.size == 0:
-        return
-    mark = MARKS[verdict]
-    panel.plot(total, value, color=mark.light, alpha=alpha, linewidth=1.2, label="_")
-    panel.plot(
-        total[-1:], value[-1:], linestyle="none", color=mark.light, marker=mark.marker, markersize=4.5,
-        markerfacecolor=mark.light if mark.filled else "none", alpha=alpha, label="_",
-    )  # fmt: skip
-
-
-def reward_on_clock(row: RunView, points: int) -> tuple[Floats, Floats]:
-    """L and reward of a run, as means over at most `points` bins of equal length.
-
-    From the probes where there are any: a version's rollouts come from few prompts and scatter far more.
-    """
-    curve = row.curve
-    if curve is None:
-        return np.empty(0), np.empty(0)
-    clock = np.concatenate([[0.0], np.cumsum(curve.learning_rate)])
-    series = curve.probes if curve.probes is not None and curve.probes.value.size > 1 else curve.rewards
-    total = np.interp(series.version, np.arange(clock.size), clock)
-    value = series.value
-    keep = np.isfinite(total) & np.isfinite(value) & (total > 0)
-    total, value = total[keep], value[keep]
-    edges = np.unique(np.linspace(0, total.size, min(points, total.size) + 1).astype(int))
-    if edges.size < 2:
-        return np.empty(0), np.empty(0)
-    counts = np.diff(edges)
-    return np.add.reduceat(total, edges[:-1]) / counts, np.add.reduceat(value, edges[:-1]) / counts
 
 
 def _draw_budget_mark(panel: Axes, view: StudyView, key: StratumKey) -> None:

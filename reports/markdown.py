@@ -7,7 +7,20 @@ from collections.abc import Sequence
 from functools import singledispatch
 
 from reports.cards import Block, Card, document_cards
-from reports.cards.blocks import Checks, Code, Facts, Figure, Paragraph, Settings, Table
+from reports.cards.blocks import (
+    Checks,
+    Code,
+    Fact,
+    Facts,
+    Figure,
+    HeatMap,
+    Paragraph,
+    RunItem,
+    Runs,
+    Settings,
+    Table,
+    origin_note,
+)
 from reports.numbers import name, visible
 from reports.view import StudyView
 
@@ -58,15 +71,18 @@ def _(block: Settings) -> str:
 
 @_render.register
 def _(block: Facts) -> str:
-    return "\n".join(
-        f"- {escape(f.label)}: **{escape(f.value or '-')}**{f' ({escape(f.note)})' if f.note else ''}"
-        for f in block.items
-    )
+    return "\n".join(_fact(fact) for fact in block.items)
+
+
+def _fact(fact: Fact) -> str:
+    note = ", ".join(text for text in (fact.note, fact.origin) if text)
+    return f"- {escape(fact.label)}: **{escape(fact.value or '-')}**{f' ({escape(note)})' if note else ''}"
 
 
 @_render.register
 def _(block: Checks) -> str:
-    return _table(("status", "check", "what"), [(c.status, c.code, c.sentence) for c in block.items])
+    rows = [(c.status, c.code, c.sentence, c.origin) for c in block.items]
+    return _table(("status", "check", "what", "numbers"), rows)
 
 
 @_render.register
@@ -84,7 +100,43 @@ def _(block: Code) -> str:
 def _(block: Table) -> str:
     aligned = [c.kind == "number" for c in block.columns]
     body = _table([c.title for c in block.columns], list(block.rows), aligned, block.marked)
-    return f"{escape(block.caption)}:\n\n{body}"
+    note = f" ({escape(origin_note(block.columns))})" if block.origins() else ""
+    return f"{escape(block.caption)}{note}:\n\n{body}"
+
+
+@_render.register
+def _(block: HeatMap) -> str:
+    head = (f"{block.row_title} \\ {block.column_title}", *block.columns)
+    rows = [
+        (f"{title} *" if i in block.extrapolated else title, *(_heat(block, i, j) for j in range(len(line))))
+        for i, (title, line) in enumerate(zip(block.rows, block.cells, strict=True))
+    ]
+    meaning = f"{block.title}: {block.meaning}" if block.meaning else block.title
+    return f"{escape(meaning)} ({block.origin}):\n\n{_table(head, rows, [True] * len(head))}"
+
+
+def _heat(block: HeatMap, row: int, column: int) -> str:
+    cell = block.cells[row][column]
+    note = block.notes.get((row, column))
+    return "-" if cell is None else f"{cell} ({note})" if note else cell
+
+
+@_render.register
+def _(block: Runs) -> str:
+    return "\n\n".join(
+        f"### {escape(group.title)}: {group.verdict}\n\n{_runs_table(group.items)}" for group in block.groups
+    )
+
+
+def _runs_table(items: Sequence[RunItem]) -> str:
+    titles = list(dict.fromkeys(label for item in items for label, _ in (*item.facts, *item.details)))
+    rows = []
+    for item in items:
+        known = dict((*item.facts, *item.details))
+        rows.append(
+            (str(item.trial), *(known.get(title, "-") for title in titles), " ".join(item.evidence) or "-")
+        )
+    return _table(("trial", *titles, "evidence"), rows)
 
 
 def _table(

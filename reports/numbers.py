@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 import math
 import unicodedata
 from collections.abc import Callable
+from typing import Concatenate, ParamSpec
 
 from calibrator.laws.types import Estimate
 
@@ -14,7 +16,34 @@ LR_UPDATES = "LR x updates"
 UNKNOWN = "unknown"
 LONGEST_NAME = 160
 _KEPT_INVISIBLE = {"\u200d"}
+P = ParamSpec("P")
 _HIDDEN = {"Cc", "Cf", "Cs", "Zl", "Zp"}
+
+
+class Number(str):
+    """A number as it is written, with the value that is behind it, so that JSON can carry both."""
+
+    __slots__ = ("high", "low", "value")
+    value: float
+    """In the unit of the quantity: a share is a share, whatever the text says in per cent."""
+    low: float | None
+    high: float | None
+
+    def __new__(cls, text: str, value: float, low: float | None = None, high: float | None = None) -> Number:
+        """`low` and `high` are the ends of an interval, where there is one."""
+        self = super().__new__(cls, text)
+        self.value, self.low, self.high = float(value), low, high
+        return self
+
+
+def _written(form: Callable[Concatenate[float, P], str]) -> Callable[Concatenate[float, P], Number]:
+    """The text of `form` together with its first argument."""
+
+    @functools.wraps(form)
+    def wrapped(x: float, /, *args: P.args, **kwargs: P.kwargs) -> Number:
+        return Number(form(x, *args, **kwargs), x)
+
+    return wrapped
 
 
 def _not_a_number(x: float) -> str:
@@ -23,6 +52,7 @@ def _not_a_number(x: float) -> str:
     return "infinite" if x > 0 else "-infinite"
 
 
+@_written
 def scientific(x: float, digits: int = 2) -> str:
     """`2.1e-3`: always with an exponent, `digits` significant digits."""
     if not math.isfinite(x):
@@ -31,6 +61,7 @@ def scientific(x: float, digits: int = 2) -> str:
     return f"{mantissa}e{int(exponent)}" if int(exponent) else mantissa
 
 
+@_written
 def significant(x: float, digits: int = 2) -> str:
     """`digits` significant digits; an exponent only below 0.01 and from a million on."""
     if not math.isfinite(x):
@@ -44,6 +75,7 @@ def significant(x: float, digits: int = 2) -> str:
     return f"{x:#.{digits}g}".rstrip(".")
 
 
+@_written
 def compact(x: float, digits: int = 4) -> str:
     """A setting as one would type it: no trailing zeros."""
     if not math.isfinite(x):
@@ -53,6 +85,7 @@ def compact(x: float, digits: int = 4) -> str:
     return f"{x:.{digits}g}"
 
 
+@_written
 def rate(x: float) -> str:
     """A learning rate: `1.6e-3`, up to three significant digits, no trailing zeros."""
     if not math.isfinite(x):
@@ -62,11 +95,13 @@ def rate(x: float) -> str:
     return f"{mantissa}e{int(exponent)}" if int(exponent) else mantissa
 
 
+@_written
 def count(x: float) -> str:
     """A number of updates, runs or tokens: whole, with thousands separators."""
     return f"{x:,.0f}" if math.isfinite(x) else _not_a_number(x)
 
 
+@_written
 def percent(p: float) -> str:
     """A probability or share in per cent; what rounds to nothing says so."""
     if not math.isfinite(p):
@@ -79,6 +114,7 @@ def percent(p: float) -> str:
     return f"{100 * p:.1f} %" if near_an_end else f"{100 * p:.0f} %"
 
 
+@_written
 def seconds(x: float) -> str:
     """A duration in the unit that a person would choose."""
     if not math.isfinite(x):
@@ -89,19 +125,20 @@ def seconds(x: float) -> str:
     return f"{x:.3g} s" if x >= 0.1 else f"{1000 * x:.2g} ms"
 
 
+@_written
 def fixed(x: float) -> str:
     """A setting in per cent: `5 %`, not `5.0 %`."""
     return f"{100 * x:.3g} %"
 
 
-def interval(value: Estimate, form: Callable[[float], str] | None = None) -> str:
+def interval(value: Estimate, form: Callable[[float], str] | None = None) -> Number:
     """`2.1e-3 [1.7e-3, 2.6e-3]`; all three in the style that suits the interval."""
-    return f"{point(value, form)} {bounds(value, form)}"
+    return Number(f"{point(value, form)} {bounds(value, form)}", value.estimate, value.low, value.high)
 
 
-def point(value: Estimate, form: Callable[[float], str] | None = None) -> str:
+def point(value: Estimate, form: Callable[[float], str] | None = None) -> Number:
     """The estimate alone, with as many digits as its interval deserves."""
-    return (form or _style(value))(value.estimate)
+    return Number((form or _style(value))(value.estimate), value.estimate, value.low, value.high)
 
 
 def bounds(value: Estimate, form: Callable[[float], str] | None = None) -> str:
@@ -115,7 +152,8 @@ def span(ends: tuple[float, float] | None, form: Callable[[float], str] = count)
     if ends is None:
         return "-"
     low, high = ends
-    return form(high) if low == high else f"({form(low)}, {form(high)}]"
+    text = form(high) if low == high else f"({form(low)}, {form(high)}]"
+    return Number(text, (low + high) / 2, low, high)
 
 
 def _style(value: Estimate) -> Callable[[float], str]:
@@ -134,6 +172,7 @@ def _style(value: Estimate) -> Callable[[float], str]:
     return lambda x: fixed_places(x, min(places, 6))
 
 
+@_written
 def fixed_places(x: float, places: int = 2) -> str:
     """Digits after the point fixed, as for exponents; never `-0.00`."""
     return f"{round(x, places) + 0.0:,.{places}f}" if math.isfinite(x) else _not_a_number(x)

@@ -30,9 +30,19 @@ MARKS: dict[Verdict, Mark] = {
 
 LAW_LIGHT, LAW_DARK = "#1f2a3a", "#dfe6ee"
 STAR_LIGHT, STAR_DARK = "#e0a100", "#ffd24d"
+SERIES = (
+    ("#0b6fb8", "#62b6f2"),
+    ("#c4453c", "#ff8f84"),
+    ("#2c8a5b", "#5fcf98"),
+    ("#8a4fb0", "#cf9bf0"),
+    ("#9a6a00", "#e8b94a"),
+    ("#4f6272", "#a9b8c6"),
+)
+"""(light, dark) of curves that are no verdict: settings side by side."""
 
 
 def pairs() -> list[tuple[str, str, str]]:
     """(name of the CSS variable, light, dark) of every colour that a page may change."""
     rows = [(f"--v-{verdict.value}", mark.light, mark.dark) for verdict, mark in MARKS.items()]
+    rows += [(f"--series-{i}", light, dark) for i, (light, dark) in enumerate(SERIES)]
     return [*rows, ("--law", LAW_LIGHT, LAW_DARK), ("--star", STAR_LIGHT, STAR_DARK)]

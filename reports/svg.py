@@ -33,9 +33,8 @@ class Described:
     description: str
 
 
-def to_svg(figure: Figure, text: Described, mode: Mode) -> str:
-    """Standalone file on white, or a fragment for a page."""
-    raw = _raw(figure, text.slug)
+def to_svg(raw: str, text: Described, mode: Mode) -> str:
+    """What `drawn` gave as a standalone file on white, or as a fragment for a page."""
     body = _strip(raw)
     body = _unique_ids(body, text.slug)
     body = _fonts(body)
@@ -44,12 +43,13 @@ def to_svg(figure: Figure, text: Described, mode: Mode) -> str:
     return _wrap(body, text, mode)
 
 
-def _raw(figure: Figure, salt: str) -> str:
+def drawn(figure: Figure) -> str:
+    """The figure as matplotlib writes it, the same bytes every time."""
     import matplotlib as mpl
     from matplotlib.backends.backend_svg import FigureCanvasSVG
 
     stream = io.StringIO()
-    with mpl.rc_context({"svg.hashsalt": salt, "svg.fonttype": "none"}):
+    with mpl.rc_context({"svg.hashsalt": "calibrate", "svg.fonttype": "none"}):
         canvas: Any = FigureCanvasSVG(figure)
         canvas.print_svg(stream, metadata={"Date": None, "Creator": None})
     return stream.getvalue()

@@ -17,7 +17,19 @@ from rich.table import Table as RichTable
 from rich.text import Text
 
 from reports.cards import Block, Card, terminal_cards
-from reports.cards.blocks import Checks, Code, Column, Facts, Figure, Paragraph, Settings, Table
+from reports.cards.blocks import (
+    Checks,
+    Code,
+    Column,
+    Facts,
+    Figure,
+    HeatMap,
+    Paragraph,
+    Runs,
+    Settings,
+    Table,
+    origin_note,
+)
 from reports.numbers import visible
 from reports.view import StudyView
 
@@ -98,6 +110,16 @@ def _(block: Figure, wide: bool) -> RenderableType | None:
 
 
 @_render.register
+def _(block: HeatMap, wide: bool) -> RenderableType | None:
+    return None
+
+
+@_render.register
+def _(block: Runs, wide: bool) -> RenderableType | None:
+    return None
+
+
+@_render.register
 def _(block: Settings, wide: bool) -> RenderableType:
     grid = _grid("left", "left", "left", "left") if wide else _grid("left", "left", "left")
     for item in block.items:
@@ -120,7 +142,8 @@ def _(block: Facts, wide: bool) -> RenderableType:
     for fact in block.items:
         value = _text(fact.value, "bold")
         note = _text(f" ({fact.note})" if fact.note else "")
-        grid.add_row(_text(fact.label), Text.assemble(value, note, overflow="fold"))
+        origin = _text(f" [{fact.origin}]" if fact.origin else "", "dim")
+        grid.add_row(_text(fact.label), Text.assemble(value, note, origin, overflow="fold"))
     return grid
 
 
@@ -149,7 +172,9 @@ def _(block: Table, wide: bool) -> RenderableType:
     for number, row in enumerate(block.rows):
         style = "bold" if number in block.marked else ""
         table.add_row(*(_cell(row[i], block.columns[i]) for i in shown), style=style)
-    return Group(_text(block.caption, "italic"), table)
+    note = origin_note([block.columns[i] for i in shown])
+    origin = _text(f" [{note}]" if note else "", "dim")
+    return Group(Text.assemble(_text(block.caption, "italic"), origin, overflow="fold"), table)
 
 
 def _column(column: Column) -> RichColumn:

@@ -16,6 +16,7 @@ from calibrator.laws.types import Finding, FitResult, Run, StratumFit
 from calibrator.runlogs.curve import Curve
 from calibrator.verdicts.types import RunVerdict
 from reports.numbers import name
+from reports.recorded import Recorded
 
 Floats = NDArray[np.float64]
 Role = Literal["sweep", "confirmation"]
@@ -37,6 +38,8 @@ class RunView:
     role: Role = "sweep"
     curve: Curve | None = None
     """The log; None when it cannot be read back."""
+    recorded: Recorded | None = None
+    """What lay beside the log; None for runs that are no trial of a study."""
 
     @property
     def key(self) -> StratumKey:
@@ -63,9 +66,9 @@ class Band:
         return stratum_key(self.estimator, self.strata)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class StudyView:
-    """A study as the reports see it. Refused studies have no recommendation but a `refusal`."""
+    """A study as the reports see it; compared by identity. Refused studies have no recommendation but a `refusal`."""
 
     title: str
     folder: str
@@ -80,6 +83,10 @@ class StudyView:
     cost: CostModel | None = None
     manifest: Mapping[str, object] = field(default_factory=dict)
     """Versions, hardware, seeds, commit, digests, updates and seconds spent; may be nested."""
+    setting: Mapping[str, object] = field(default_factory=dict)
+    """What trials depend on, from resolved.json; may be nested."""
+    unfinished: str | None = None
+    """Why this is no last word: the sweep has not ended, or trials came after the recommendation."""
     files: tuple[str, ...] = ()
     """Files written to the study folder, relative to it."""
     next_command: str | None = None

@@ -134,6 +134,31 @@ def status(study: Annotated[Path, typer.Argument(metavar="STUDY", help="Study fo
 
 @app.command()
 @answers_errors
+def report(
+    study: Annotated[Path, typer.Argument(metavar="STUDY", help="Study folder.")],
+    form: Annotated[
+        Literal["html", "markdown", "json", "terminal"] | None,
+        typer.Option(
+            "--format",
+            help="html, markdown, json or terminal; to stdout, html to report.html.",
+            show_default=False,
+        ),
+    ] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            "--out", help="File to write instead; without --format its suffix tells.", show_default=False
+        ),
+    ] = None,
+) -> None:
+    """Make the report of a study anew: report.html, report.md and the short form that is printed."""
+    from calibrator.cli.report import report_study
+
+    report_study(study, form, out)
+
+
+@app.command()
+@answers_errors
 def replay(
     study: Annotated[Path, typer.Argument(metavar="STUDY", help="Study folder.")],
     as_json: Json = False,

@@ -14,6 +14,7 @@ from calibrator.study.provenance import git_commit, hardware, versions
 from calibrator.study.results import TrialResult
 from calibrator.study.store import StudyFolder, read_record, resolve
 from calibrator.study.timings import seconds_spent
+from reports.recorded import read_recorded
 from reports.view import Role, RunView, StudyView, boundary_band
 
 REPORTS = ("report.html", "report.md", "figures/", "fit.json", "manifest.json", "cost.json", "trials/")
@@ -21,9 +22,13 @@ HAND_OVER = ("recommendation.json", "trainer.toml")
 
 
 def study_view(
-    config: StudyConfig, study: StudyFolder, results: Sequence[TrialResult], conclusion: Conclusion
+    config: StudyConfig,
+    study: StudyFolder,
+    results: Sequence[TrialResult],
+    conclusion: Conclusion,
+    recorded: dict[str, Any] | None = None,
 ) -> StudyView:
-    """Everything that the four report formats show."""
+    """Everything that the four report formats show; `recorded` is the manifest, made anew without."""
     in_fit = {run.run for stratum in conclusion.fitted for run in stratum.runs}
     return StudyView(
         title=f"Calibration of {config.task.name} with {config.trainer.estimator}",
@@ -38,7 +43,8 @@ def study_view(
         recommendation=conclusion.recommendation,
         refusal=conclusion.refusal,
         cost=read_record(study.cost, CostModel) if study.cost.is_file() else None,
-        manifest=manifest(config, results),
+        manifest=recorded or manifest(config, results),
+        setting=config.setting(),
         files=(*REPORTS, *(HAND_OVER if conclusion.recommendation else ())),
     )
 
@@ -60,7 +66,8 @@ def manifest(config: StudyConfig, results: Sequence[TrialResult]) -> dict[str, A
 def _run_view(result: TrialResult, *, in_fit: bool) -> RunView:
     """A confirmation that entered the fit, of an earlier answer or since it collapsed, is a run like any other."""
     role: Role = "confirmation" if result.stage.startswith("confirm") and not in_fit else "sweep"
-    return RunView(result.run(), result.verdict, result.number, role, _curve(result))
+    recorded = read_recorded(result.folder, result.summary)
+    return RunView(result.run(), result.verdict, result.number, role, _curve(result), recorded)
 
 
 def _curve(result: TrialResult) -> Curve | None:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import shlex
 
-from calibrator.advice.types import Confirmation, FrontierRow, Recommendation, Suggested
+from calibrator.advice.types import Confirmation, Origin, Recommendation, Suggested
 from calibrator.laws.types import Estimate
 from reports.cards.blocks import Block, Card, Code, Column, Fact, Facts, Paragraph, Setting, Settings, Table
+from reports.cards.maps import map_blocks
 from reports.numbers import (
     LR_UPDATES,
     compact,
@@ -18,8 +19,6 @@ from reports.numbers import (
     percent,
     plural,
     rate,
-    scientific,
-    seconds,
     significant,
 )
 from reports.view import StudyView
@@ -46,6 +45,8 @@ def what_to_set(view: StudyView) -> Card:
     else:
         blocks = [Paragraph(_purpose(rec)), Settings(settings(rec))]
         blocks += [Paragraph(text) for text in _reservations(rec)]
+    if view.unfinished:
+        blocks.insert(0, Paragraph(view.unfinished, strong=True))
     return Card("set", "What to set", tuple(blocks))
 
 
@@ -156,19 +157,26 @@ def _certainty(view: StudyView, rec: Recommendation) -> tuple[Fact, ...]:
             "P(collapse by T)",
             interval(rec.collapse_probability, percent),
             f"for T = {count(rec.horizon)} updates, with {level} interval",
+            "derived",
         ),
-        Fact("Extrapolation", f"{significant(rec.extrapolation)} x", _reach(rec, total)),
+        Fact("Extrapolation", f"{significant(rec.extrapolation)} x", _reach(rec, total), "derived"),
         Fact("Rule", rec.rule, RULES[rec.rule]),
     ]
     floor = rec.floor_learning_rate
     if floor is not None:
         facts.append(
-            Fact("Useful floor", rate(floor), "below this eta the run would learn nothing useful within T")
+            Fact(
+                "Useful floor",
+                rate(floor),
+                "below this eta the run would learn nothing useful within T",
+                "derived",
+            )
         )
     if rec.crossover_interval is not None:
         note = "where eta_max = B / T: the budget is the smaller limit below it, the boundary above it"
-        facts.append(Fact("Crossover S*", crossover_text(rec, rec.crossover_interval), note))
-    facts.append(Fact("Confirmation", *confirmation_text(rec.confirmation)))
+        facts.append(Fact("Crossover S*", crossover_text(rec, rec.crossover_interval), note, "derived"))
+    measured: Origin | None = "measured" if rec.confirmation else None
+    facts.append(Fact("Confirmation", *confirmation_text(rec.confirmation), measured))
     return tuple(facts)
 
 
@@ -212,9 +220,9 @@ def _confirmation_table(confirmation: Confirmation | None) -> tuple[Table, ...]:
     if confirmation is None or len(confirmation.trials) < 2:
         return ()
     columns = (
-        Column("trial", "number"),
-        Column("verdict", "verdict"),
-        Column("held-out reward after", "number"),
+        Column("trial"),
+        Column("verdict", "verdict", origin="derived"),
+        Column("held-out reward after", "number", origin="measured"),
     )
     after = [held_out_text(x) for x in confirmation.held_out_after]
     after += ["-"] * (len(confirmation.trials) - len(after))
@@ -224,91 +232,18 @@ def _confirmation_table(confirmation: Confirmation | None) -> tuple[Table, ...]:
     return (Table("Confirmation runs, made with the recommended numbers together", columns, rows),)
 
 
-def frontier(view: StudyView) -> Card:
-    title = "What each sync interval allows"
-    rec = view.recommendation
-    if rec is None or not rec.frontier:
-        return Card(
-            "frontier", title, (Paragraph("No interval could be rated, because nothing is recommended."),)
-        )
-    return Card("frontier", title, (_frontier_table(rec),))
-
-
-def _frontier_table(rec: Recommendation) -> Table:
-    columns = (
-        Column("S", "number"),
-        Column("eta", "number"),
-        Column("eta_max [90 %]", "number"),
-        Column("P(collapse by T)", "number"),
-        Column("s / update", "number", wide_only=True),
-        Column("progress, LR / s", "number", wide_only=True),
-        Column("note"),
-    )
-    rows = tuple(_frontier_row(row, rec) for row in rec.frontier)
-    marked = frozenset(i for i, row in enumerate(rec.frontier) if row.sync_interval == rec.sync_interval)
-    caption = (
-        f"eta: largest rate that the rule allows, rounded down to two digits; eta_max: where half of the "
-        f"runs are prone to collapse; T = {count(rec.horizon)} updates"
-    )
-    return Table(caption, columns, rows, marked)
-
-
-def _frontier_row(row: FrontierRow, rec: Recommendation) -> tuple[str, ...]:
-    note = "recommended" if row.sync_interval == rec.sync_interval else ""
-    if not note and row.sync_interval == 1 and rec.schedule == "lockstep":
-        note = "synchronous"
-    if not row.useful:
-        note = "below the floor"
-    return (
-        count(row.sync_interval),
-        rate(row.learning_rate),
-        interval(row.eta_max, scientific),
-        interval(row.collapse_probability, percent),
-        "-" if row.seconds_per_update is None else seconds(row.seconds_per_update),
-        "-" if row.progress_per_second is None else significant(row.progress_per_second),
-        note,
-    )
-
-
 def group_epsilon(view: StudyView) -> Card:
     title = "Group size and ratio threshold"
     rec = view.recommendation
     if rec is None or rec.suggested is None or not rec.suggested.table:
         text = "No other G or epsilon was rated: the study holds no recorded ratios for it."
         return Card("group", title, (Paragraph(text),))
-    return Card(
-        "group", title, (Paragraph(_suggestion(rec, rec.suggested)), _suggestion_table(rec.suggested))
+    basis = (
+        "Resampled from recorded ratios and pass rates, without training each pair. Deeper colour is a larger number; "
+        "the swept pair has a frame; rows with * reach beyond the recorded group size."
     )
-
-
-def _suggestion_table(suggested: Suggested) -> Table:
-    columns = (
-        Column("G", "number"),
-        Column("epsilon", "number"),
-        Column("cap active", "number"),
-        Column("lost mass", "number"),
-        Column("E[omega^2]", "number"),
-        Column("ESS", "number"),
-        Column("with signal", "number"),
-        Column("basis"),
-    )
-    rows = tuple(
-        (
-            count(row.group_size),
-            compact(row.epsilon),
-            percent(row.cap_activation),
-            significant(row.lost_mass),
-            significant(row.second_moment, 3),
-            percent(row.ess),
-            percent(row.signal),
-            "extrapolated" if row.extrapolated else "recorded",
-        )
-        for row in suggested.table
-    )
-    chosen = (suggested.group_size, suggested.epsilon)
-    marked = frozenset(i for i, r in enumerate(suggested.table) if (r.group_size, r.epsilon) == chosen)
-    caption = "Resampled from recorded ratios and pass rates, without training each pair; suggestion stressed"
-    return Table(caption, columns, rows, marked)
+    blocks = (Paragraph(_suggestion(rec, rec.suggested)), Paragraph(basis), *map_blocks(view))
+    return Card("group", title, blocks)
 
 
 def _sentence(text: str) -> str:

@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
-from reports.cards.advice import frontier, group_epsilon, how_sure, next_card, what_to_set
-from reports.cards.blocks import Block, Card, Checks, Paragraph
-from reports.cards.health import finding_checks, health_card, severity
+from functools import lru_cache
+
+from reports.cards.advice import group_epsilon, how_sure, next_card, next_command, what_to_set
+from reports.cards.blocks import Block, Card, Checks, Code, Paragraph
+from reports.cards.cost import cost_card
+from reports.cards.frontier import frontier
+from reports.cards.health import all_checks, health_card, summary
 from reports.cards.laws import budget_card, law_tables, naive_card, phase_card, rewards_card
+from reports.cards.manifest import files_card, manifest_card
 from reports.cards.origins import origins_card
-from reports.cards.runs import by_verdict_card, cost_card, files_card, manifest_card, runs_card
-from reports.numbers import plural
+from reports.cards.runs import by_verdict_card, runs_card
+from reports.cards.staleness import staleness_card
 from reports.view import StudyView
 
 
+@lru_cache(maxsize=4)
 def document_cards(view: StudyView) -> tuple[Card, ...]:
-    """Cards of the HTML and Markdown reports."""
+    """Cards of the HTML, Markdown and JSON reports, made once for all of them."""
     return (
         _with_command(view),
         how_sure(view),
@@ -22,6 +28,7 @@ def document_cards(view: StudyView) -> tuple[Card, ...]:
         phase_card(view),
         budget_card(view),
         rewards_card(view),
+        staleness_card(view),
         group_epsilon(view),
         naive_card(view),
         cost_card(view),
@@ -47,18 +54,20 @@ def terminal_cards(view: StudyView) -> tuple[Card, ...]:
 
 
 def findings_card(view: StudyView) -> Card:
-    """The findings that ask for something; results that are neither good nor bad are counted only."""
-    checks = sorted(finding_checks(view), key=severity)
+    """The checks that ask for something; what passes or is neither good nor bad is counted only."""
+    checks = all_checks(view)
     urgent = tuple(check for check in checks if check.status in ("FAIL", "WARN"))
-    notes = len(checks) - len(urgent)
     blocks: list[Block] = [Checks(urgent)] if urgent else []
-    if notes:
-        blocks.append(Paragraph(f"{plural(notes, 'further note')} in report.html and report.md."))
-    return Card("findings", "Findings", tuple(blocks or [Paragraph("None.")]))
+    said = summary(checks) if checks else "None."
+    if len(checks) > len(urgent):
+        said += " The others are in report.html and report.md."
+    return Card("findings", "Health checks", (*blocks, Paragraph(said)))
 
 
 def _with_command(view: StudyView) -> Card:
-    card = what_to_set(view)
+    card, command = what_to_set(view), next_command(view)
     return (
-        Card(card.slug, card.title, (*card.blocks, *next_card(view).blocks)) if view.recommendation else card
+        Card(card.slug, card.title, (*card.blocks, Code(command)))
+        if command and view.recommendation
+        else card
     )

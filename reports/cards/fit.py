@@ -13,11 +13,23 @@ from calibrator.laws.types import (
     Outlook,
     StratumFit,
 )
-from reports.cards.advice import frontier, how_sure, what_to_set
-from reports.cards.blocks import Block, Card, Check, Checks, Column, Paragraph, Status, Table
-from reports.cards.health import finding_checks, severity
+from reports.cards.advice import how_sure, what_to_set
+from reports.cards.blocks import Block, Card, Check, Checks, Column, Paragraph, Table
+from reports.cards.frontier import frontier
+from reports.cards.health import OUTCOMES, finding_checks, severity
 from reports.cards.laws import FORMULAS, budget_block, form_of, naive_card, parameters, tested
-from reports.numbers import bounds, count, fixed, interval, percent, point, rate, scientific, significant
+from reports.numbers import (
+    Number,
+    bounds,
+    count,
+    fixed,
+    interval,
+    percent,
+    point,
+    rate,
+    scientific,
+    significant,
+)
 from reports.view import StudyView, stratum_key
 
 MOST_PAIRS = 20
@@ -25,20 +37,19 @@ MOST_PAIRS = 20
 _FIELDS = {"sigma_C": "sigma"}
 _BOUNDARY_COLUMNS = (
     Column("boundary"),
-    Column("weight", "number"),
+    Column("weight", "number", origin="derived"),
     Column("parameter", "symbol"),
-    Column("estimate", "number"),
-    Column("90 % interval", "number"),
-    Column("ML", "number"),
+    Column("estimate", "number", origin="derived"),
+    Column("90 % interval", "number", origin="derived"),
+    Column("ML", "number", origin="derived"),
 )
 _PAIR_COLUMNS = (
-    Column("S", "number"),
-    Column("eta", "number"),
-    Column("collapsed", "number"),
-    Column("by L", "number"),
-    Column("P(collapse by L)", "number"),
+    Column("S", "number", origin="assumed"),
+    Column("eta", "number", origin="assumed"),
+    Column("collapsed", "number", origin="derived"),
+    Column("by L", "number", origin="measured"),
+    Column("P(collapse by L)", "number", origin="derived"),
 )
-OUTCOMES: dict[str, Status] = {"kept": "PASS", "rejected": "NOTE", "untested": "WARN"}
 
 
 def fit_cards(fit: FitResult) -> tuple[Card, ...]:
@@ -144,11 +155,11 @@ def _outlook(stratum: StratumFit) -> list[Block]:
     rows = [_limit_row(row, limits.get(row.sync_interval)) for row in stratum.eta_max]
     keep = [i for i in range(len(rows[0])) if any(row[i] for row in rows)]
     columns = (
-        Column("S", "number"),
-        Column("S_eff", "number"),
-        Column("eta_max [90 %]", "number"),
-        Column("allowed eta", "number"),
-        Column("P(collapse by T) there", "number"),
+        Column("S", "number", origin="assumed"),
+        Column("S_eff", "number", origin="measured"),
+        Column("eta_max [90 %]", "number", origin="derived"),
+        Column("allowed eta", "number", origin="derived"),
+        Column("P(collapse by T) there", "number", origin="derived"),
     )
     table = Table(
         _caption(ahead), tuple(columns[i] for i in keep), tuple(tuple(row[i] for i in keep) for row in rows)
@@ -181,10 +192,12 @@ def _chances(ahead: Outlook) -> Table:
     rates = list(dict.fromkeys(pair.learning_rate for pair in ahead.collapse_probability))
     by_interval: dict[int, list[str]] = {}
     for pair in ahead.collapse_probability:
+        chance = pair.collapse_probability.estimate
         by_interval.setdefault(pair.sync_interval, []).append(
-            percent(pair.collapse_probability.estimate).removesuffix(" %")
+            Number(percent(chance).removesuffix(" %"), chance)
         )
-    columns = (Column("S", "number"), *(Column(rate(eta), "number") for eta in rates))
+    given = Column("S", "number", origin="assumed")
+    columns = (given, *(Column(rate(eta), "number", origin="derived") for eta in rates))
     rows = tuple((count(S), *cells) for S, cells in by_interval.items())
     caption = f"P(collapse by {count(ahead.horizon or 0)} updates) in percent; intervals are in the JSON"
     return Table(caption, columns, rows)

@@ -12,6 +12,7 @@ from calibrator.laws.types import Finding, StratumFit
 from calibrator.verdicts.types import Verdict
 from reports.cards.advice import confirmation_text
 from reports.cards.blocks import Card, Check, Checks, Paragraph, Status
+from reports.cards.recorded import recorded_checks, untested_checks
 from reports.numbers import LR_UPDATES, count, name, percent, plural, significant
 from reports.view import RunView, StudyView, stratum_key
 
@@ -26,7 +27,7 @@ TRAJECTORY_RATIOS = frozenset({"tic", "tic_zero", "gmc"})
 
 def health_card(view: StudyView) -> Card:
     checks = all_checks(view)
-    if not checks:
+    if not view.runs and not checks:
         return Card("health", "Health checks", (Paragraph("There is nothing to check: no run was judged."),))
     return Card("health", "Health checks", (Paragraph(summary(checks)), Checks(checks)))
 
@@ -46,8 +47,31 @@ def all_checks(view: StudyView) -> tuple[Check, ...]:
     """Own checks and findings, the worst first."""
     rec = view.recommendation
     own = [*_advice_checks(rec), *_run_checks(view)] if rec is not None else _run_checks(view)
-    own += mismatch_checks(view)
+    if view.unfinished:
+        own.append(Check("WARN", "unfinished", view.unfinished))
+    own += [*mismatch_checks(view), *recorded_checks(view), *untested_checks(view), *_law_tests(view)]
     return tuple(sorted([*own, *_law_checks(view), *finding_checks(view)], key=severity))
+
+
+OUTCOMES: dict[str, Status] = {"kept": "PASS", "rejected": "NOTE", "untested": "WARN"}
+
+
+def _law_tests(view: StudyView) -> list[Check]:
+    """alpha = 1, beta = 1, gamma = 0, by stratum. Advice never assumes a law that the runs reject."""
+    several = len(view.fit.strata) > 1
+    said = {f.sentence for stratum in view.fit.strata for f in stratum.findings}
+    return [
+        Check(
+            OUTCOMES[test.outcome],
+            f"law_{test.outcome}",
+            f"{view.label(stratum_key(stratum.estimator, stratum.strata))}: {test.sentence}"
+            if several
+            else test.sentence,
+        )
+        for stratum in view.fit.strata
+        for test in stratum.tests
+        if test.sentence not in said
+    ]
 
 
 def _uncovered(checks: list[Check], findings: list[Finding]) -> list[Check]:
@@ -69,7 +93,7 @@ def _advice_checks(rec: Recommendation) -> list[Check]:
             "extrapolation",
             f"eta T reaches {significant(factor)} times the longest observed cumulative learning rate.",
         ),
-        Check(_confirmed(rec), "confirmation", f"Confirmation: {result}; {sentence}."),
+        Check(_confirmed(rec), "confirmation", f"Confirmation: {result}; {sentence}.", "measured"),
     ]
     return _uncovered(checks, rec.findings)
 
@@ -169,6 +193,7 @@ def _mismatch_check(found: Mismatch, threshold: float, label: str) -> Check:
         f"{label}: with the same weights, engine and learner differ by {significant(found.per_token)} nats a token "
         f"(measured), {significant(found.floor)} over a response of {count(found.length)} tokens: {percent(share)} of "
         f"log(1 + epsilon) = {significant(threshold)}{tail}.",
+        "measured",
     )
 
 

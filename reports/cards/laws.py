@@ -28,15 +28,15 @@ FORMULAS: dict[BoundaryName, str] = {
 _LAW_COLUMNS = (
     Column("boundary"),
     Column("parameter", "symbol"),
-    Column("estimate", "number"),
-    Column("90 % interval", "number"),
-    Column("weight", "number"),
+    Column("estimate", "number", origin="derived"),
+    Column("90 % interval", "number", origin="derived"),
+    Column("weight", "number", origin="derived"),
     Column("unit", wide_only=True),
 )
 _BUDGET_COLUMNS = (
     Column("parameter", "symbol"),
-    Column("estimate", "number"),
-    Column("90 % interval", "number"),
+    Column("estimate", "number", origin="derived"),
+    Column("90 % interval", "number", origin="derived"),
     Column("unit", wide_only=True),
     Column("meaning"),
 )
@@ -75,7 +75,7 @@ def _boundary_rows(fit: BoundaryFit) -> tuple[list[tuple[str, ...]], list[int]]:
     marked: list[int] = []
     for boundary, model in fit.models.items():
         title = f"{boundary} (chosen)" if boundary == fit.chosen else boundary
-        head = (title, percent(model.weight))
+        head: tuple[str, str] = (title, percent(model.weight))
         for symbol, unit, value in parameters(boundary, model):
             if boundary == fit.chosen:
                 marked.append(len(rows))
@@ -146,7 +146,8 @@ _NO_RUNS = "There are no runs to draw."
 def budget_card(view: StudyView) -> Card:
     caption = (
         "When runs died: intervals from the last good to the first bad version, against eta; runs of the "
-        "same eta stand side by side. The line is t = B / eta with its 90 % band."
+        "same eta stand side by side. The line is t = B / eta with its 90 % band; the dashed one has the slope that "
+        "is fitted, -beta."
     )
     blocks: list[Block] = (
         [Figure("budget", caption)] if any(r.verdict.onset_updates for r in view.runs) else []
@@ -181,10 +182,10 @@ def naive_card(view: StudyView) -> Card:
 
 def _naive_table(stratum: StratumFit, label: str) -> Table:
     columns = (
-        Column("S", "number"),
-        Column("censored eta_max [90 %]", "number"),
-        Column("naive eta_max", "number"),
-        Column("naive / censored", "number"),
+        Column("S", "number", origin="assumed"),
+        Column("censored eta_max [90 %]", "number", origin="derived"),
+        Column("naive eta_max", "number", origin="derived"),
+        Column("naive / censored", "number", origin="derived"),
     )
     rows = []
     for row in stratum.eta_max:

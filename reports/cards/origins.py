@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from calibrator.advice.types import Origin, Recommendation
 from reports.cards.advice import crossover_text, held_out_text, settings
 from reports.cards.blocks import Card, Column, Paragraph, Table
+from reports.cards.cost import phases
 from reports.cards.laws import budget_parameters, form_of, parameters
-from reports.cards.runs import phases
 from reports.numbers import LR_UPDATES, count, fixed, interval, percent, rate, seconds, significant
 from reports.view import StudyView, stratum_key
 

@@ -1,15 +1,15 @@
-"""Cards of what was run: every run with its verdict, cost, manifest and files."""
+"""Cards of what was run: runs by verdict, and every run with its evidence and its curve."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 
-from calibrator.advice.cost import CostModel
 from calibrator.verdicts.types import Verdict
-from reports.cards.blocks import Card, Column, Fact, Facts, Paragraph, Table
-from reports.numbers import compact, count, name, rate, seconds, significant, span
-from reports.view import RunView, StudyView
+from reports.cards.blocks import Card, Column, Paragraph, RunGroup, RunItem, Runs, Table
+from reports.curves import reward_on_clock
+from reports.numbers import count, name, rate, significant, span
+from reports.view import RunView, StratumKey, StudyView
 
 IN_THE_FIT = {
     Verdict.STABLE: "survivor",
@@ -20,6 +20,17 @@ IN_THE_FIT = {
     Verdict.INCONCLUSIVE: "excluded",
     Verdict.INTERRUPTED: "survivor",
 }
+GRAVITY = (
+    Verdict.COLLAPSED,
+    Verdict.DIVERGED,
+    Verdict.DEGRADED,
+    Verdict.INCONCLUSIVE,
+    Verdict.INTERRUPTED,
+    Verdict.UNTRAINED,
+    Verdict.STABLE,
+)
+"""Order in which a reader wants the verdicts."""
+CURVE_POINTS = 40
 
 
 def by_verdict_card(view: StudyView) -> Card:
@@ -33,8 +44,8 @@ def by_verdict_table(view: StudyView) -> Table:
     tally = Counter((r.verdict.verdict, r.role) for r in view.runs)
     columns = (
         Column("verdict", "verdict"),
-        Column("sweep", "number"),
-        Column("confirmation", "number"),
+        Column("sweep", "number", origin="derived"),
+        Column("confirmation", "number", origin="derived"),
         Column("in the fit"),
     )
     rows = tuple(
@@ -51,136 +62,61 @@ def by_verdict_table(view: StudyView) -> Table:
 def runs_card(view: StudyView) -> Card:
     if not view.runs:
         return Card("runs", "Every run", (Paragraph("No run was judged."),))
-    return Card("runs", "Every run", (by_verdict_table(view), _runs_table(view)))
-
-
-def _runs_table(view: StudyView) -> Table:
-    columns = (
-        Column("trial", "number"),
-        Column("verdict", "verdict"),
-        Column("run"),
-        Column("estimator"),
-        Column("S", "number"),
-        Column("lag", "number"),
-        Column("eta", "number"),
-        Column("seed", "number"),
-        Column("updates", "number"),
-        Column("L", "number"),
-        Column("onset, updates", "number"),
-        Column("L at onset", "number"),
-        Column("evidence"),
+    legend = (
+        "By verdict, then by S and eta. S, eta and the seed were set (assumed); updates, L, lag and reward are "
+        "measured; verdict and onset are derived from them. Intervals are (last good, first bad]; L is the cumulative "
+        "learning rate in LR x updates; a curve shows reward against L, with the onset shaded."
     )
-    caption = (
-        "Intervals are (last good, first bad]; lag: the largest one before onset, updates; L: cumulative "
-        "learning rate, LR x updates"
+    return Card("runs", "Every run", (by_verdict_table(view), Paragraph(legend), Runs(tuple(_groups(view)))))
+
+
+def _groups(view: StudyView) -> Iterator[RunGroup]:
+    for key in view.keys():  # noqa: SIM118
+        for verdict in GRAVITY:
+            rows = [row for row in view.runs_of(key) if row.verdict.verdict is verdict]
+            if rows:
+                ordered = sorted(rows, key=_place)
+                yield RunGroup(
+                    view.label(key), verdict.value, tuple(_item(view, key, row) for row in ordered)
+                )
+
+
+def _place(row: RunView) -> tuple[int, float, int]:
+    return row.run.sync_interval, row.run.learning_rate, row.trial
+
+
+def _item(view: StudyView, key: StratumKey, row: RunView) -> RunItem:
+    run, verdict = row.run, row.verdict
+    facts = [("S", count(run.sync_interval)), ("eta", rate(run.learning_rate)), ("seed", str(run.seed))]
+    facts += [("L", significant(run.cumulative_lr, 3))]
+    if row.key != key:  # a confirmation at another G or epsilon
+        facts += [(name(k), name(v)) for k, v in row.key[1] if dict(key[1]).get(k) != v]
+    details = [
+        ("run", name(run.run) + (" (confirmation)" if row.role == "confirmation" else "")),
+        ("updates", count(run.updates)),
+        ("largest lag", count(run.max_lag)),
+    ]
+    if verdict.onset_updates is not None:
+        details.append(("onset, updates", span(verdict.onset_updates)))
+    if verdict.cumulative_lr_at_onset is not None:
+        details.append(("L at onset", span(verdict.cumulative_lr_at_onset, significant)))
+    return RunItem(
+        trial=row.trial,
+        verdict=verdict.verdict.value,
+        facts=tuple(facts),
+        details=tuple(details),
+        evidence=tuple(_evidence(row)),
+        curve=_points(row),
+        onset=verdict.cumulative_lr_at_onset,
     )
-    return Table(caption, columns, tuple(_run_row(r) for r in view.runs))
 
 
-def _run_row(view: RunView) -> tuple[str, ...]:
-    run, verdict = view.run, view.verdict
-    title = name(run.run) + (" (confirmation)" if view.role == "confirmation" else "")
-    return (
-        str(view.trial),
-        verdict.verdict.value,
-        title,
-        name(run.estimator),
-        count(run.sync_interval),
-        count(run.max_lag),
-        rate(run.learning_rate),
-        str(run.seed),
-        count(run.updates),
-        significant(run.cumulative_lr, 3),
-        span(verdict.onset_updates),
-        span(verdict.cumulative_lr_at_onset, significant),
-        _evidence(view),
-    )
+def _points(row: RunView) -> tuple[tuple[float, float], ...]:
+    total, value = reward_on_clock(row, CURVE_POINTS, start=True)
+    return tuple((float(f"{x:.4g}"), float(f"{y:.4g}")) for x, y in zip(total, value, strict=True))
 
 
-def _evidence(view: RunView) -> str:
+def _evidence(view: RunView) -> list[str]:
     sentences = [e.sentence for e in view.verdict.evidence]
     sentences += [f"Warning: {w}" for w in view.verdict.warnings]
-    return " ".join(s if s.endswith((".", "!", "?")) else f"{s}." for s in sentences) or "-"
-
-
-def phases(cost: CostModel) -> tuple[tuple[str, float, str], ...]:
-    """Phase, seconds, and what the seconds are counted per."""
-    return (
-        ("generate", cost.generate, "per update"),
-        ("score", cost.score, "per update"),
-        ("learn", cost.learn, "per update"),
-        ("synchronize", cost.synchronize, "per synchronization"),
-    )
-
-
-def cost_card(view: StudyView) -> Card:
-    if view.cost is None:
-        return Card(
-            "cost", "Cost", (Paragraph("No step times were measured, so nothing is said about seconds."),)
-        )
-    how = {
-        "colocated": "generation and learning take turns on the same devices",
-        "separate": "generation and learning run side by side, and the slower one sets the pace",
-    }[view.cost.placement]
-    at = f"P = {view.cost.prompts_per_update}, G = {view.cost.group_size}"
-    text = (
-        f"Placement {view.cost.placement}: {how}. Times are {view.cost.origin}, at {at} and "
-        f"{significant(view.cost.response_length)} response tokens on average."
-    )
-    intervals = sorted({r.run.sync_interval for r in view.runs} | {1})
-    return Card("cost", "Cost", (Paragraph(text), _cost_table(view.cost), _pace_table(view.cost, intervals)))
-
-
-def _cost_table(cost: CostModel) -> Table:
-    columns = (Column("phase"), Column("time", "number"), Column("unit"), Column("origin", "origin"))
-    rows = tuple((phase, seconds(s), per, cost.origin) for phase, s, per in phases(cost))
-    return Table("Time by phase", columns, rows)
-
-
-def _pace_table(cost: CostModel, intervals: list[int]) -> Table:
-    columns = (
-        Column("S", "number"),
-        Column("time per update", "number"),
-        Column("updates per hour", "number"),
-    )
-    paces = [(s, cost.seconds_per_update(s)) for s in intervals]
-    rows = tuple((count(s), seconds(t), count(3600 / t) if t > 0 else "-") for s, t in paces)
-    return Table("Time per update by sync interval", columns, rows)
-
-
-def manifest_card(view: StudyView) -> Card:
-    if not view.manifest:
-        return Card("manifest", "Manifest", (Paragraph("The study holds no manifest."),))
-    facts = tuple(Fact(name(key), value) for key, value in flatten(view.manifest))
-    return Card("manifest", "Manifest", (Facts(facts),))
-
-
-def flatten(record: Mapping[str, object], prefix: str = "") -> Iterator[tuple[str, str]]:
-    """Nested mappings as dotted keys; lists on one line."""
-    for key, value in record.items():
-        path = f"{prefix}{key}"
-        if isinstance(value, Mapping):
-            yield from flatten(value, f"{path}.")
-        else:
-            yield path, _plain(value)
-
-
-def _plain(value: object) -> str:
-    if value is None:
-        return "-"
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    if isinstance(value, float):
-        return compact(value)
-    if isinstance(value, int):
-        return count(value) if abs(value) >= 10_000 else str(value)
-    if isinstance(value, (list, tuple)):
-        return ", ".join(_plain(v) for v in value) or "-"
-    return name(str(value))
-
-
-def files_card(view: StudyView) -> Card:
-    facts = [Fact("folder", name(view.folder))]
-    if view.files:
-        facts.append(Fact("files", ", ".join(name(f) for f in view.files)))
-    return Card("files", "Files", (Facts(tuple(facts)),))
+    return [s if s.endswith((".", "!", "?")) else f"{s}." for s in sentences]

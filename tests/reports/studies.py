@@ -31,7 +31,9 @@ from calibrator.laws.types import (
 )
 from calibrator.runlogs.curve import Curve, Series
 from calibrator.verdicts.types import Evidence, RunVerdict, Verdict
+from reports.recorded import Bias, Recorded
 from reports.view import Band, Floats, Role, RunView, StudyView, band_from_draws, sync_grid
+from trainer.summary import RunSummary
 
 STRATA = {"model": "embedded", "task": "running-sum", "G": "16", "P": "8", "epsilon": "0.2"}
 BUDGET = {"gmc": 0.11, "none": 0.026}
@@ -121,7 +123,32 @@ def run_view(trial: int, estimator: str, row: tuple[int, float, str], role: Role
         evidence=[evidence(verdict, high)],
         warnings=["The process was killed before the run ended."] if verdict is Verdict.INTERRUPTED else [],
     )
-    return RunView(run, judged, trial, role, curve(run))
+    return RunView(run, judged, trial, role, curve(run), recorded(run))
+
+
+def recorded(run: Run) -> Recorded:
+    """Beside the curve: how the run ended, its seconds, and a staleness bias that grows with lag x eta."""
+    summary = RunSummary(
+        updates=run.updates,
+        ended="finished",
+        held_out_before=0.4,
+        held_out_after=None,
+        lag_bound=run.max_lag,
+        lag_reached=run.max_lag,
+        paced=0,
+        discarded_groups=0,
+        discarded_length=None,
+        discarded_pass_rate=None,
+    )
+    seconds = {"generate": 0.18 * run.updates, "learn": 0.06 * run.updates, "synchronize": 0.3}
+    return Recorded(summary, seconds, bias(run) if run.estimator == "none" else None)
+
+
+def bias(run: Run) -> Bias:
+    update = np.arange(0, run.updates, 3, dtype=float)
+    lag = update % run.sync_interval
+    noise = np.random.default_rng(run.seed).normal(1, 0.5, update.size)
+    return Bias(update, lag, (50 * lag * run.learning_rate) ** 2 * noise, np.full_like(update, 0.04))
 
 
 def evidence(verdict: Verdict, at: float) -> Evidence:
@@ -366,7 +393,7 @@ def refused_study() -> StudyView:
     )
 
 
-SCRIPT = "<script>alert(1)</script>"
+SCRIPT = "<script>alert(1)</script><img src=x onerror=alert(2)></style></script>"
 HOSTILE = f"{SCRIPT}[red]x[/red] \x1b[31mred\x07 | `a` *b* _c_ $x^2$ &amp; \u202eright\nnext {'w' * 300}"
 
 

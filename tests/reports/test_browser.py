@@ -21,6 +21,8 @@ FLAGS = [
     "--disable-sync",
 ]
 PHONE, DESK = 390, 1400
+A4 = 718
+"""Pixels between the margins of a page of A4."""
 
 pytestmark = [
     pytest.mark.slow,
@@ -51,6 +53,7 @@ def files(tmp_path_factory: pytest.TempPathFactory, pages: Mapping[str, str]) ->
 def opened(browser: Browser, file: Path, width: int, scheme: str) -> tuple[Page, list[str]]:
     """The page, and a list that fills with everything that went wrong."""
     context = browser.new_context(
+        reduced_motion="reduce",
         viewport={"width": width, "height": 900},
         color_scheme=scheme,  # type: ignore[arg-type]
         offline=True,
@@ -86,9 +89,50 @@ def test_fits_and_asks_for_nothing(
 def test_wide_tables_scroll_in_their_own_box(browser: Browser, files: Path) -> None:
     page, _ = opened(browser, files / "view.html", PHONE, "light")
     widths = page.evaluate(
-        "[...document.querySelectorAll('#runs .scroll')].map(e => [e.scrollWidth, e.clientWidth])"
+        "[...document.querySelectorAll('#frontier .scroll')].map(e => [e.scrollWidth, e.clientWidth])"
     )
     assert widths[-1][0] > widths[-1][1]
+    page.context.close()
+
+
+@pytest.mark.parametrize("study", ["view", "hostile"])
+def test_prints_on_a4_with_every_run(browser: Browser, files: Path, study: str) -> None:
+    page, _ = opened(browser, files / f"{study}.html", A4, "dark")
+    page.evaluate("document.querySelectorAll('details').forEach(each => each.open = false)")
+    page.emulate_media(media="print")
+    assert page.evaluate("document.documentElement.scrollWidth") <= A4
+    lines = page.evaluate(
+        "[...document.querySelectorAll('.runs li')].map(e => e.getBoundingClientRect().height)"
+    )
+    assert len(lines) > 20
+    assert min(lines) > 20, "groups that are closed on the screen are open on paper"
+    assert page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
+    page.context.close()
+
+
+def test_everything_is_reached_by_keyboard(browser: Browser, files: Path) -> None:
+    page, _ = opened(browser, files / "view.html", DESK, "light")
+    page.keyboard.press("Tab")
+    assert page.evaluate("document.activeElement.textContent") == "Skip to the report"
+    page.focus("#runs summary")
+    before = page.evaluate("document.querySelector('#runs details').open")
+    page.keyboard.press("Enter")
+    assert page.evaluate("document.querySelector('#runs details').open") is not before
+    unreached = page.evaluate("[...document.querySelectorAll('.scroll')].filter(e => e.tabIndex < 0).length")
+    assert unreached == 0
+    page.context.close()
+
+
+def test_every_figure_has_a_text_alternative(browser: Browser, files: Path) -> None:
+    page, _ = opened(browser, files / "view.html", DESK, "light")
+    images = page.get_by_role("img").all()
+    assert len(images) == page.evaluate("document.querySelectorAll('svg').length")
+    named = page.evaluate(
+        """() => [...document.querySelectorAll('svg')].filter(e => !(e.getAttribute('aria-label')
+             || (e.getAttribute('aria-labelledby') || '').split(' ').some(id => document.getElementById(id))))
+             .length"""
+    )
+    assert named == 0
     page.context.close()
 
 
@@ -106,14 +150,13 @@ CONTRAST = """() => {
     .map(v => v <= 0.03928 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4)
     .reduce((s, v, i) => s + v * [0.2126, 0.7152, 0.0722][i], 0);
   const behind = e => {
-    for (; e; e = e.parentElement) {
-      const c = parse(getComputedStyle(e).backgroundColor);
-      if (c.length < 4 || c[3] > 0) return c;
-    }
-    return [255, 255, 255];
+    if (!e) return [255, 255, 255];
+    const [r, g, b, a = 1] = parse(getComputedStyle(e).backgroundColor);
+    if (a === 1) return [r, g, b];
+    return behind(e.parentElement).map((v, i) => a * [r, g, b][i] + (1 - a) * v);
   };
   const ratio = (a, b) => (Math.max(a, b) + 0.05) / (Math.min(a, b) + 0.05);
-  const texts = [...document.querySelectorAll('h1,h2,p,dt,dd span,td,th,figcaption,a,code,.status')];
+  const texts = [...document.querySelectorAll('h1,h2,p,dt,dd span,td,th,figcaption,a,code,.status,.o,.k,summary')];
   return texts.filter(e => ratio(lum(parse(getComputedStyle(e).color)), lum(behind(e))) < 4.5)
     .map(e => e.tagName + ' ' + e.className + ': ' + e.textContent.slice(0, 40));
 }"""

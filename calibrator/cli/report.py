@@ -1,0 +1,183 @@
+"""`calibrate report`: the report of a study, made anew from what its folder holds."""
+
+from __future__ import annotations
+
+import dataclasses
+import io
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+from rich.console import Console
+
+from calibrator.advice.types import Recommendation
+from calibrator.cli.console import AnswerConsole
+from calibrator.cli.view import study_view
+from calibrator.errors import StudyConfigError
+from calibrator.handoff.conclude import Conclusion, conclude
+from calibrator.laws.fit import FittedStratum, design_posterior, fit_runs
+from calibrator.laws.types import FitResult, Run, StratumFit
+from calibrator.study.config import StudyConfig
+from calibrator.study.results import TrialResult, load_results
+from calibrator.study.store import StudyFolder, open_study, read_json, read_record
+from calibrator.study.timings import seconds_spent
+from calibrator.verdicts.types import Verdict
+from reports.view import StudyView, stratum_key
+from trainer.files import disk_errors, write_atomically
+
+Format = Literal["html", "markdown", "json", "terminal"]
+SUFFIXES: dict[str, Format] = {
+    ".html": "html",
+    ".htm": "html",
+    ".md": "markdown",
+    ".json": "json",
+    ".txt": "terminal",
+}
+FILE_WIDTH = 100
+"""Columns of the terminal form in a file."""
+
+
+def report_study(root: Path, form: Format | None, out: Path | None) -> None:
+    """Make the report of the study in `root`, whatever state it is in. Trials and answers stay as they are.
+
+    Without options report.html, report.md and the figures are written anew and the terminal form is printed. A format
+    alone goes to stdout (HTML to report.html), with `out` to that file. Raises StudyConfigError when `root` is no study
+    or the format cannot be told from the name of `out`.
+    """
+    form = form or (None if out is None else _form_of(out))
+    view = view_of(root)
+    if form is None:
+        _write_all(view, root)
+        _print(view)
+    elif out is not None:
+        _write(view, form, out)
+    elif form == "html":
+        _write(view, form, root / "report.html")
+    elif form == "terminal":
+        _print(view)
+    else:
+        sys.stdout.write(_text(view, form))
+
+
+def view_of(root: Path) -> StudyView:
+    """What the study says now: its own recommendation where there is one, never a new one."""
+    study, config = open_study(root)
+    results = load_results(study)
+    advice = read_record(study.recommendation, Recommendation) if study.recommendation.is_file() else None
+    view = study_view(
+        config, study, results, _conclusion(config, study, results, advice), recorded_manifest(study, results)
+    )
+    return dataclasses.replace(view, unfinished=_unfinished(study, view))
+
+
+def recorded_manifest(study: StudyFolder, results: Sequence[TrialResult]) -> dict[str, Any]:
+    """manifest.json; before the sweep ends, what the trials and resolved.json say instead."""
+    if study.manifest.is_file():
+        return read_json(study.manifest)
+    return {
+        "digests": read_json(study.resolved).get("digests", {}),
+        "seeds": sorted({result.config.seed for result in results}),
+        "trials": len(results),
+        "updates": sum(result.verdict.updates for result in results),
+        "trial_seconds": round(sum(seconds_spent(result.folder) for result in results), 1),
+    }
+
+
+def _conclusion(
+    config: StudyConfig, study: StudyFolder, results: Sequence[TrialResult], advice: Recommendation | None
+) -> Conclusion:
+    """Fit and recommendation are those that the study hands over; before there are any, the runs are fitted."""
+    runs = [result.run() for result in results if result.number not in _apart(advice)]
+    if advice is None and study.fit.is_file():
+        return conclude(config, study, results)  # a refusal is no file: its sentence is found again
+    if advice is None or not study.fit.is_file():
+        fitted = fit_runs(runs)
+        refusal = None if advice else "The sweep has not ended; `calibrate run` goes on with it."
+        return Conclusion(fitted, FitResult(strata=[each.summary for each in fitted]), advice, refusal)
+    fit = read_record(study.fit, FitResult)
+    return Conclusion([_with_posterior(stratum, runs) for stratum in fit.strata], fit, advice, None)
+
+
+def _with_posterior(stratum: StratumFit, runs: Sequence[Run]) -> FittedStratum:
+    """A stratum of fit.json with its draws, for the band of the boundary: none where it rests on other runs."""
+    key = stratum_key(stratum.estimator, stratum.strata)
+    own = tuple(run for run in runs if stratum_key(run.estimator, run.strata) == key)
+    known = stratum.boundary is not None and len(own) == stratum.runs
+    return FittedStratum(stratum, design_posterior(own) if known else None, own)
+
+
+def _apart(advice: Recommendation | None) -> frozenset[int]:
+    """Trials that confirmed the recommendation after its fit. Where one of them died, all entered the fit."""
+    confirmation = advice.confirmation if advice else None
+    if confirmation is None or any(Verdict(word).is_event for word in confirmation.verdicts):
+        return frozenset()
+    return frozenset(confirmation.trials)
+
+
+def _unfinished(study: StudyFolder, view: StudyView) -> str | None:
+    if not study.fit.is_file():
+        return "The sweep has not ended: what stands here is from the trials that are finished so far."
+    then = sum(stratum.runs for stratum in view.fit.strata)
+    now = len(view.runs) - len(_apart(view.recommendation))
+    if view.recommendation is not None and then != now:
+        return (
+            f"The recommendation rests on {then} runs, the study holds {now} now: `calibrate recommend` takes all of "
+            "them into account."
+        )
+    return None
+
+
+def _form_of(out: Path) -> Format:
+    try:
+        return SUFFIXES[out.suffix.lower()]
+    except KeyError:
+        raise StudyConfigError(
+            f"--out {out}: the format cannot be told from the name; add --format {', '.join(get_args(Format))}"
+        ) from None
+
+
+def _write_all(view: StudyView, root: Path) -> None:
+    _write(view, "html", root / "report.html")
+    _write(view, "markdown", root / "report.md")
+
+
+def _write(view: StudyView, form: Format, path: Path) -> None:
+    """Write one form; the figures that Markdown links to go beside it."""
+    from reports.figures import figure_files
+
+    text = _text(view, form)
+    with disk_errors(path.parent):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_atomically(path, text)
+        if form != "markdown":
+            return
+        for name, svg in figure_files(view).items():
+            (path.parent / name).parent.mkdir(exist_ok=True)
+            write_atomically(path.parent / name, svg)
+
+
+def _text(view: StudyView, form: Format) -> str:
+    if form == "html":
+        from reports.html import render_html
+
+        return render_html(view)
+    if form == "markdown":
+        from reports.markdown import render_markdown
+
+        return render_markdown(view)
+    if form == "json":
+        from reports.document import render_json
+
+        return render_json(view)
+    from reports.terminal import render_terminal
+
+    stream = io.StringIO()
+    render_terminal(view, Console(file=stream, width=FILE_WIDTH, color_system=None))
+    return stream.getvalue()
+
+
+def _print(view: StudyView) -> None:
+    from reports.terminal import render_terminal
+
+    render_terminal(view, AnswerConsole())

@@ -1,0 +1,107 @@
+"""What each sync interval allows: the table behind the choice of S and eta."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from calibrator.advice.types import FrontierRow, Origin, Recommendation
+from reports.cards.blocks import Card, Column, Paragraph, Table
+from reports.numbers import Number, count, interval, percent, rate, scientific, seconds, significant
+from reports.view import StudyView
+
+TITLE = "What each sync interval allows"
+RULES = ("stable", "conservative", "budget-limited")
+
+
+@dataclass(frozen=True)
+class Shown:
+    """A column of the table, left out where no row has a value."""
+
+    column: Column
+    value: Callable[[FrontierRow], Number | None]
+
+
+def frontier(view: StudyView) -> Card:
+    rec = view.recommendation
+    if rec is None or not rec.frontier:
+        return Card(
+            "frontier", TITLE, (Paragraph("No interval could be rated, because nothing is recommended."),)
+        )
+    return Card("frontier", TITLE, (_table(rec, _cost_origin(view)), *_limits(rec)))
+
+
+def _cost_origin(view: StudyView) -> Origin:
+    return view.cost.origin if view.cost is not None else "measured"
+
+
+def _table(rec: Recommendation, cost: Origin) -> Table:
+    every = (
+        Shown(Column("S", "number", origin="assumed"), lambda row: count(row.sync_interval)),
+        Shown(Column("eta", "number", origin="derived"), lambda row: rate(row.learning_rate)),
+        Shown(
+            Column("eta_max [90 %]", "number", origin="derived"),
+            lambda row: interval(row.eta_max, scientific),
+        ),
+        Shown(
+            Column("P(collapse by T)", "number", origin="derived"),
+            lambda row: interval(row.collapse_probability, percent),
+        ),
+        _optional("time / update", "seconds_per_update", seconds, cost),
+        _optional("progress, LR / s", "progress_per_second", significant, "derived"),
+        _optional("T, updates", "horizon", count, "derived"),
+        _optional("L at T", "cumulative_lr", significant, "derived"),
+        _optional("time to T", "hours", lambda hours: seconds(3600 * hours), "derived"),
+        _optional("price to T", "price", significant, "derived"),
+    )
+    shown = [each for each in every if any(each.value(row) is not None for row in rec.frontier)]
+    rows = tuple((*(each.value(row) or "-" for each in shown), _note(row, rec)) for row in rec.frontier)
+    marked = frozenset(i for i, row in enumerate(rec.frontier) if row.sync_interval == rec.sync_interval)
+    caption = (
+        f"eta: largest rate that the rule allows, rounded down to two digits; eta_max: where half of the "
+        f"runs are prone to collapse; T = {count(rec.horizon)} updates"
+    )
+    return Table(caption, (*(each.column for each in shown), Column("note")), rows, marked)
+
+
+def _optional(title: str, field: str, form: Callable[[float], Number], origin: Origin) -> Shown:
+    """A number that older files do not hold, or that is null where it was not measured."""
+
+    def value(row: FrontierRow) -> Number | None:
+        found = getattr(row, field, None)
+        return None if found is None else form(found)
+
+    return Shown(Column(title, "number", wide_only=True, origin=origin), value)
+
+
+def _note(row: FrontierRow, rec: Recommendation) -> str:
+    if not row.useful:
+        return "below the floor"
+    if row.sync_interval == rec.sync_interval:
+        return "recommended"
+    return "synchronous" if row.sync_interval == 1 and rec.schedule == "lockstep" else ""
+
+
+def _limits(rec: Recommendation) -> tuple[Table, ...]:
+    """Largest eta by each rule, where the recommendation holds them, beside the floor under eta."""
+    limits = {row.sync_interval: getattr(row, "limits", {}) for row in rec.frontier}
+    rules = [rule for rule in RULES if any(rule in found for found in limits.values())]
+    if not rules:
+        return ()
+    floors = {row.sync_interval: getattr(row, "floor_learning_rate", None) for row in rec.frontier}
+    columns = (
+        Column("S", "number", origin="assumed"),
+        *(Column(rule, "number", origin="derived") for rule in rules),
+        Column("floor", "number", origin="derived"),
+    )
+    rows = tuple(
+        (
+            count(S),
+            *(rate(found[rule]) if rule in found else "-" for rule in rules),
+            "-" if (floor := floors[S]) is None else rate(floor),
+        )
+        for S, found in limits.items()
+    )
+    marked = frozenset(i for i, row in enumerate(rec.frontier) if row.sync_interval == rec.sync_interval)
+    caption = "Largest safe eta by each rule, and the eta below which nothing useful is learned"
+    return (Table(caption, columns, rows, marked),)
