@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibrator.advice.cost import CostModel
+from calibrator.advice.prediction import ConfirmationRecord
 from calibrator.advice.types import Recommendation
 from calibrator.laws.posterior import Posterior, log_eta_max
 from calibrator.laws.types import Finding, FitResult, Run, StratumFit
@@ -80,6 +81,8 @@ class StudyView:
     """Sentence of the `NothingToSayError`: why nothing is recommended and what to run next."""
     findings: tuple[Finding, ...] = ()
     """Findings beyond those that the fit and the recommendation carry themselves."""
+    confirmed: ConfirmationRecord | None = None
+    """What `calibrate confirm` predicted and saw at the recommended numbers."""
     cost: CostModel | None = None
     manifest: Mapping[str, object] = field(default_factory=dict)
     """Versions, hardware, seeds, commit, digests, updates and seconds spent; may be nested."""

@@ -22,6 +22,7 @@ from calibrator.study.config import StudyConfig
 from calibrator.study.results import TrialResult, load_results
 from calibrator.study.store import StudyFolder, open_study, read_json, read_record
 from calibrator.study.timings import seconds_spent
+from calibrator.sweep.confirm import checks
 from calibrator.verdicts.types import Verdict
 from reports.view import StudyView, stratum_key
 from trainer.files import disk_errors, write_atomically
@@ -68,7 +69,7 @@ def view_of(root: Path) -> StudyView:
     view = study_view(
         config, study, results, _conclusion(config, study, results, advice), recorded_manifest(study, results)
     )
-    return dataclasses.replace(view, unfinished=_unfinished(study, view))
+    return dataclasses.replace(view, unfinished=_unfinished(study, view, results))
 
 
 def recorded_manifest(study: StudyFolder, results: Sequence[TrialResult]) -> dict[str, Any]:
@@ -115,12 +116,16 @@ def _apart(advice: Recommendation | None) -> frozenset[int]:
     return frozenset(confirmation.trials)
 
 
-def _unfinished(study: StudyFolder, view: StudyView) -> str | None:
+def _unfinished(study: StudyFolder, view: StudyView, results: Sequence[TrialResult]) -> str | None:
     if not study.fit.is_file():
         return "The sweep has not ended: what stands here is from the trials that are finished so far."
+    advice = view.recommendation
+    if advice is None:
+        return None
+    apart = _apart(advice)
     then = sum(stratum.runs for stratum in view.fit.strata)
-    now = len(view.runs) - len(_apart(view.recommendation))
-    if view.recommendation is not None and then != now:
+    now = sum(result.number not in apart and not checks(advice, result) for result in results)
+    if then != now:
         return (
             f"The recommendation rests on {then} runs, the study holds {now} now: `calibrate recommend` takes all of "
             "them into account."

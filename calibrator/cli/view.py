@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from calibrator.advice.cost import CostModel
+from calibrator.advice.prediction import ConfirmationRecord
+from calibrator.advice.types import Recommendation
 from calibrator.errors import CorruptStudyError
 from calibrator.handoff.conclude import Conclusion
 from calibrator.runlogs.curve import Curve
@@ -42,11 +44,26 @@ def study_view(
         ),
         recommendation=conclusion.recommendation,
         refusal=conclusion.refusal,
+        confirmed=confirmed(study, conclusion.recommendation),
         cost=read_record(study.cost, CostModel) if study.cost.is_file() else None,
         manifest=recorded or manifest(config, results),
         setting=config.setting(),
         files=(*REPORTS, *(HAND_OVER if conclusion.recommendation else ())),
     )
+
+
+def confirmed(study: StudyFolder, advice: Recommendation | None) -> ConfirmationRecord | None:
+    """confirmation.json, where it is about the numbers that are recommended now."""
+    if advice is None or not study.confirmation.is_file():
+        return None
+    record = read_record(study.confirmation, ConfirmationRecord)
+    now = (advice.sync_interval, advice.learning_rate, advice.horizon)
+    same = any(
+        now == (s.sync_interval, s.learning_rate, s.horizon)
+        for s in record.settings
+        if s.role == "recommended"
+    )
+    return record if same and record.estimator == advice.estimator else None
 
 
 def manifest(config: StudyConfig, results: Sequence[TrialResult]) -> dict[str, Any]:

@@ -6,6 +6,7 @@ from functools import lru_cache
 
 from reports.cards.advice import group_epsilon, how_sure, next_card, next_command, what_to_set
 from reports.cards.blocks import Block, Card, Checks, Code, Paragraph
+from reports.cards.confirmation import confirmation_card
 from reports.cards.cost import cost_card
 from reports.cards.frontier import frontier
 from reports.cards.health import all_checks, health_card, summary
@@ -23,6 +24,7 @@ def document_cards(view: StudyView) -> tuple[Card, ...]:
     return (
         _with_command(view),
         how_sure(view),
+        *_confirmed(view),
         health_card(view),
         frontier(view),
         phase_card(view),
@@ -38,6 +40,10 @@ def document_cards(view: StudyView) -> tuple[Card, ...]:
     )
 
 
+def _confirmed(view: StudyView) -> tuple[Card, ...]:
+    return () if view.confirmed is None else (confirmation_card(view.confirmed),)
+
+
 def terminal_cards(view: StudyView) -> tuple[Card, ...]:
     """What fits on a screen or two; the rest is in the files that it names."""
     advice = (
@@ -45,6 +51,7 @@ def terminal_cards(view: StudyView) -> tuple[Card, ...]:
     )
     return (
         *advice,
+        *_confirmed(view),
         Card("laws", "Laws", tuple(law_tables(view))),
         findings_card(view),
         by_verdict_card(view),

@@ -11,11 +11,11 @@ from reports.numbers import count, fixed, interval, listing, name, percent, plur
 
 _COLUMNS = (
     Column("setting"),
-    Column("S", "number"),
-    Column("eta", "number"),
-    Column("P(collapse by T)", "number"),
-    Column("predicted", "number"),
-    Column("observed", "number"),
+    Column("S", "number", origin="derived"),
+    Column("eta", "number", origin="derived"),
+    Column("P(collapse by T)", "number", origin="derived"),
+    Column("predicted", "number", origin="derived"),
+    Column("observed", "number", origin="measured"),
     Column("verdicts", wide_only=True),
 )
 
@@ -46,8 +46,7 @@ def _table(record: ConfirmationRecord) -> Table:
     level, horizon = fixed(record.settings[0].predicted.level), record.settings[0].horizon
     caption = (
         f"Collapses within T = {count(horizon)} updates with estimator {name(record.estimator)}; predicted: {level} "
-        f"interval of the count [derived] from the {plural(record.fitted_runs, 'run')} that were there before; "
-        "observed [measured]"
+        f"interval of the count from the {plural(record.fitted_runs, 'run')} that were there before"
     )
     return Table(caption, _COLUMNS, tuple(_row(setting) for setting in record.settings))
 
