@@ -89,7 +89,7 @@ def _conclusion(
     config: StudyConfig, study: StudyFolder, results: Sequence[TrialResult], advice: Recommendation | None
 ) -> Conclusion:
     """Fit and recommendation are those that the study hands over; before there are any, the runs are fitted."""
-    runs = [result.run() for result in results if result.number not in _apart(advice)]
+    runs = [result.run() for result in _before(advice, results)]
     if advice is None and study.fit.is_file():
         return conclude(config, study, results)  # a refusal is no file: its sentence is found again
     if advice is None or not study.fit.is_file():
@@ -116,15 +116,20 @@ def _apart(advice: Recommendation | None) -> frozenset[int]:
     return frozenset(confirmation.trials)
 
 
+def _before(advice: Recommendation | None, results: Sequence[TrialResult]) -> list[TrialResult]:
+    """Trials that are no test of the recommendation."""
+    apart = _apart(advice)
+    return [r for r in results if r.number not in apart and not (advice and checks(advice, r))]
+
+
 def _unfinished(study: StudyFolder, view: StudyView, results: Sequence[TrialResult]) -> str | None:
     if not study.fit.is_file():
         return "The sweep has not ended: what stands here is from the trials that are finished so far."
     advice = view.recommendation
     if advice is None:
         return None
-    apart = _apart(advice)
     then = sum(stratum.runs for stratum in view.fit.strata)
-    now = sum(result.number not in apart and not checks(advice, result) for result in results)
+    now = len(_before(advice, results))
     if then != now:
         return (
             f"The recommendation rests on {then} runs, the study holds {now} now: `calibrate recommend` takes all of "
