@@ -10,9 +10,10 @@ from typing import Any
 import numpy as np
 
 from calibrator.advice.cost import CostModel, cost_from_timings
-from calibrator.advice.ratios import joined, read_ratios, suggest
+from calibrator.advice.ratios import joined, read_ratios
 from calibrator.advice.recommend import recommend
 from calibrator.advice.request import AdviceRequest, ObservedGain
+from calibrator.advice.suggest import suggest
 from calibrator.advice.types import Confirmation, Recommendation, Suggested, ValidFor
 from calibrator.errors import NothingToSayError
 from calibrator.laws.fit import FittedStratum, fit_runs
