@@ -12,6 +12,8 @@ from calibrator.advice.ratios import Floats, Groups, Ints, log_mass, log_weights
 DRAWS = 400
 """Bootstrap draws: two digits of a 90 % interval."""
 TAIL = 0.95
+BLOCK = 4
+"""Neighbouring cycles that are drawn among each other."""
 FIELDS = ("cap_activation", "lost_mass", "second_moment", "deviation", "ess", "signal")
 
 
@@ -66,21 +68,32 @@ def bound(deviation: float, epsilon: float, estimator: str) -> float:
 
 
 def resampled(cycles: int, seed: int) -> Floats:
-    """How often each of C cycles counts in each draw [B, C]."""
-    draws = np.random.default_rng([seed, cycles]).multinomial(cycles, np.full(cycles, 1 / cycles), size=DRAWS)
-    return draws.astype(np.float64)
+    """How often each of C cycles counts in each draw [B, C], drawn among BLOCK neighbours.
+
+    Cycles of a run differ by its age (warm-up, what is learnt already) in a way that another run repeats; only what
+    neighbours differ by is chance.
+    """
+    rng = np.random.default_rng([seed, cycles])
+    sizes = [part.size for part in np.array_split(np.arange(cycles), blocks(cycles))]
+    return np.hstack([rng.multinomial(n, np.full(n, 1 / n), size=DRAWS) for n in sizes]).astype(np.float64)
+
+
+def blocks(cycles: int) -> int:
+    """Number of blocks of BLOCK neighbouring cycles or a few more."""
+    return max(1, cycles // BLOCK)
 
 
 def interval(value: float, draws: Floats, cycles: int) -> tuple[float, float] | None:
     """90 % interval of a positive number from its bootstrap draws [B]; None where nothing was seen.
 
-    exp(+- t s) about the value: positive numbers with long upper tails. s, the relative standard deviation of the
-    draws, is widened by sqrt(C / (C - 1)) and taken with Student's t of C - 1, since few cycles vary less among
-    themselves than they do from others.
+    exp(+- t s) about the value: positive numbers with long upper tails. s is the relative standard deviation of the
+    draws. It is widened by sqrt(C / (C - K)) and taken with Student's t of C - K for K blocks, since a few cycles
+    vary less among themselves than they do from others.
     """
-    if cycles < 2 or value <= 0 or not np.isfinite(value):
+    free = cycles - blocks(cycles)
+    if free < 1 or value <= 0 or not np.isfinite(value):
         return None
-    spread = float(np.std(draws)) / value * np.sqrt(cycles / (cycles - 1)) * float(stdtrit(cycles - 1, TAIL))
+    spread = float(np.std(draws)) / value * np.sqrt(cycles / free) * float(stdtrit(free, TAIL))
     return value * float(np.exp(-spread)), value * float(np.exp(spread))
 
 
@@ -95,7 +108,7 @@ def _effective_shares(omega: Floats, groups: Groups) -> tuple[Ints, Floats]:
 
 
 def _by_cycle(cycles: Ints, cycle: Ints, values: Floats) -> tuple[Floats, Floats]:
+    """Sum and number [C] of `values` in each of `cycles` [C]."""
     at = np.searchsorted(cycles, cycle)
-    return np.bincount(at, weights=values, minlength=cycles.size), np.bincount(
-        at, minlength=cycles.size
-    ).astype(np.float64)
+    sums = np.bincount(at, weights=values, minlength=cycles.size)
+    return sums, np.bincount(at, minlength=cycles.size).astype(np.float64)

@@ -186,8 +186,8 @@ def _gain(each: Rated, here: Rated, batch: int, seed: int) -> tuple[float, float
 
 
 def _proxy(row: SuggestionRow, batch: int) -> float:
-    numbers = (np.asarray(value) for value in (row.lost_mass, row.second_moment, row.signal))
-    return float(error_proxy(*numbers, batch))
+    lost, second, signal = (np.asarray(value) for value in (row.lost_mass, row.second_moment, row.signal))
+    return float(error_proxy(lost, second, signal, batch))
 
 
 def _kept(here: SuggestionRow, best: Option) -> str:
