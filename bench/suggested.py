@@ -7,8 +7,9 @@ runs are made with each pair, with other seeds, as many trajectories an update a
 
 What is predictable: averages over a whole run of the same length, S, rate and batch. Another pair trains another
 policy, but Adam makes steps of the same size whatever the weights of a batch, so that ratios spread alike. The interval
-is that of the mean over the runs that are made: the recorded run's own by `calibrator.advice.resample`, its spread times
-sqrt(1 + 1/K) for K runs. Small epsilons are taken, since lost mass beyond large ones comes from a few trajectories in ten thousand.
+is that of the mean over the runs that are made: the recorded run's own (`calibrator.advice.resample`), its spread
+times sqrt(1 + 1/K) for K runs. Small epsilons are taken, since lost mass beyond large ones comes from a few
+trajectories in ten thousand.
 """
 
 from __future__ import annotations

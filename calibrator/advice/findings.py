@@ -129,10 +129,10 @@ def _reach(extrapolation: float, request: AdviceRequest, chosen: FrontierRow, fi
     rate = chosen.learning_rate
     return (
         f"{said} The answer rests on the law alone: {passed}, and those that do collapse did so near L = B = "
-        f"{B.estimate:.2g} ({B.low:.2g} to {B.high:.2g}), which is {longest / B.estimate:.2g} times less than what was "
-        f"watched; it is assumed that a run which passes that stays stable for the other "
-        f"{100 * (1 - 1 / extrapolation):.0f} % of its length. A slower decline that only long runs show would not have "
-        f"been seen. To reach further, run S = {chosen.sync_interval}, eta = {rate:.2g} for longer than "
+        f"{B.estimate:.2g} ({B.low:.2g} to {B.high:.2g}), which is {longest / B.estimate:.2g} times less than what "
+        f"was watched; it is assumed that a run which passes that stays stable for the other "
+        f"{100 * (1 - 1 / extrapolation):.0f} % of its length. A slow decline that only long runs show would not "
+        f"have been seen. To reach further, run S = {chosen.sync_interval}, eta = {rate:.2g} for longer than "
         f"{round_up(longest / rate)} updates."
     )
 

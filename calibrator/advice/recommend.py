@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from calibrator.advice.findings import (
     horizon_findings,
@@ -17,12 +17,10 @@ from calibrator.advice.request import AdviceRequest
 from calibrator.advice.rules import crossover, lr_clock, stable_limit
 from calibrator.advice.types import FrontierRow, Origin, Recommendation
 from calibrator.errors import NothingToSayError
+from calibrator.laws.fitted import FittedStratum
 from calibrator.laws.observations import is_used
 from calibrator.laws.posterior import Posterior, rounded
 from calibrator.laws.types import Run, StratumFit
-
-if TYPE_CHECKING:
-    from calibrator.laws.fit import FittedStratum
 
 REFUSALS = (
     "no_runs",

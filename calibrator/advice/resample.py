@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.special import stdtrit
 
-from calibrator.advice.ratios import Floats, Groups, Ints, log_mass, log_weights, signal_shares
+from calibrator.advice.ratios import Floats, Groups, Ints, log_mass, log_weights
 
 DRAWS = 400
 """Bootstrap draws: two digits of a 90 % interval."""
@@ -34,8 +34,8 @@ class Tally:
         return dict(zip(FIELDS, means.T, strict=True))
 
 
-def tally(groups: Groups, epsilon: float, estimator: str, *, source: Groups) -> Tally:
-    """What the cap does to `groups`, which were made from the recorded ones, `source`."""
+def tally(groups: Groups, epsilon: float, estimator: str, *, source: Groups, signal: Floats) -> Tally:
+    """What the cap does to `groups`, which were made from the recorded ones, `source`, with `signal` [K] of these."""
     log_omega = log_weights(groups.log_ratio, epsilon, estimator)
     omega, ratio = np.exp(log_omega), np.exp(groups.log_ratio)
     if estimator == "gmc":
@@ -50,7 +50,7 @@ def tally(groups: Groups, epsilon: float, estimator: str, *, source: Groups) -> 
     columns = [
         *((groups.cycle, each) for each in (acts, lost, np.mean(omega**2, axis=1), deviation)),
         (batch_cycle, share),
-        (source.cycle, signal_shares(source.reward, groups.size)),
+        (source.cycle, signal),
     ]
     summed = [_by_cycle(cycles, cycle, values) for cycle, values in columns]
     sums, counts = zip(*summed, strict=True)

@@ -10,7 +10,15 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from calibrator.advice.ratios import Floats, Groups, RatioRecord, complete_groups, regroup, subsampled
+from calibrator.advice.ratios import (
+    Floats,
+    Groups,
+    RatioRecord,
+    complete_groups,
+    regroup,
+    signal_shares,
+    subsampled,
+)
 from calibrator.advice.resample import TAIL, Tally, bound, interval, resampled, tally
 from calibrator.advice.types import Basis, Suggested, SuggestionRow
 from calibrator.laws.posterior import rounded
@@ -115,7 +123,8 @@ def rate_pairs(
     for group_size in group_sizes:
         source = _source_for(sources, group_size)
         groups = regroup(source.groups, group_size, np.random.default_rng([seed, group_size]))
-        rated += [_rated(groups, epsilon, estimator, source) for epsilon in epsilons]
+        signal = signal_shares(source.groups.reward, group_size)
+        rated += [_rated(groups, epsilon, estimator, source, signal) for epsilon in epsilons]
     return rated
 
 
@@ -147,8 +156,8 @@ def _source_for(sources: Sequence[Source], group_size: int) -> Source:
     return next(fitting, replace(sources[0], basis="extrapolated"))
 
 
-def _rated(groups: Groups, epsilon: float, estimator: str, source: Source) -> Rated:
-    counted = tally(groups, epsilon, estimator, source=source.groups)
+def _rated(groups: Groups, epsilon: float, estimator: str, source: Source, signal: Floats) -> Rated:
+    counted = tally(groups, epsilon, estimator, source=source.groups, signal=signal)
     unbiased = 1 - 1 / groups.size  # the baseline of a group holds each of its own rewards
     means, drawn = counted.means(), counted.drawn(source.weights)
     means["signal_per_rollout"] = means["signal"] * means["ess"] * unbiased

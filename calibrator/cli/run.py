@@ -12,7 +12,7 @@ from calibrator.cli.live import Progress
 from calibrator.cli.source import Source
 from calibrator.cli.view import manifest, study_view
 from calibrator.errors import ExitCode
-from calibrator.handoff.conclude import study_cost
+from calibrator.handoff.conclude import remember, study_cost
 from calibrator.handoff.write import write_conclusion
 from calibrator.study.config import StudyConfig
 from calibrator.study.journal import Journal
@@ -62,6 +62,7 @@ def write_answer(
 
     study_cost(config, folder, results)
     write_conclusion(config, folder, outcome.conclusion)
+    remember(folder, results, outcome.conclusion)
     write_json(folder.manifest, manifest(config, results))
     view = study_view(config, folder, results, outcome.conclusion)
     (folder.root / "figures").mkdir(exist_ok=True)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Sequence
+from functools import cache
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -78,7 +79,7 @@ def keep_fit(study: StudyFolder, runs: Sequence[Run], strata: Sequence[Stratum])
 
 
 def read_suggestion(study: StudyFolder, key: str) -> Suggested | None:
-    content = _read(study.root / FOLDER / SUGGESTED, key)
+    content = _read(study.root / FOLDER / SUGGESTED, _code()).get(key)
     try:
         return Suggested.model_validate(content) if content else None
     except ValidationError:
@@ -86,7 +87,10 @@ def read_suggestion(study: StudyFolder, key: str) -> Suggested | None:
 
 
 def keep_suggestion(study: StudyFolder, key: str, suggested: Suggested) -> None:
-    write_json(_folder(study) / SUGGESTED, {"key": key, "content": suggested.model_dump(mode="json")})
+    """Beside those for other intervals, which another horizon may ask for."""
+    path = _folder(study) / SUGGESTED
+    content = _read(path, _code()) | {key: suggested.model_dump(mode="json")}
+    write_json(path, {"key": _code(), "content": dict(sorted(content.items()))})
 
 
 def fit_key(runs: Sequence[Run]) -> str:
@@ -111,6 +115,7 @@ def _key(parts: Sequence[str]) -> str:
     return summed.hexdigest()
 
 
+@cache
 def _code() -> str:
     """Digest of the code that concludes and of the versions of what it computes with."""
     root, summed = Path(calibrator.__file__).parent, hashlib.blake2b(digest_size=16)
