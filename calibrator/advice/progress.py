@@ -15,6 +15,8 @@ POINTS = 12
 """Values of L at which curves are compared."""
 NEAR = 1.25
 """Probes within this factor of an L are averaged: a single probe is noisy."""
+LEAST = 0.5
+"""Share of the common range of L that a run must have covered to be compared."""
 UNLIKELY = 0.05
 """p below which the intervals are said to differ."""
 
@@ -74,6 +76,7 @@ def _offsets(curves: Sequence[RewardCurve]) -> dict[int, list[float]]:
     for _, last, curve in ends:
         reach[curve.sync_interval] = max(reach.get(curve.sync_interval, 0.0), last)
     high = min(reach.values())
+    high = min(last for _, last, _ in ends if last >= high * LEAST)
     there = [(first, curve) for first, last, curve in ends if last >= high and first < high]
     if len({curve.sync_interval for _, curve in there}) < 2:
         return {}

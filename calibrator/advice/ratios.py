@@ -11,7 +11,6 @@ from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import logsumexp
 
 from calibrator.errors import CorruptStudyError, NothingToSayError
 
@@ -61,19 +60,21 @@ class Groups:
         return int(self.reward.shape[1])
 
 
-def read_ratios(folder: Path) -> RatioRecord:
-    """All shards `ratios-*.safetensors` of a trial's folder, in the order of their names.
+LARGE_GROUPS = "group-ratios-*.safetensors"
+"""The probe of larger groups, see `trainer.loop.group_probe`."""
+
+
+def read_ratios(folder: Path, pattern: str = "ratios-*.safetensors") -> RatioRecord:
+    """All shards of a trial's folder, in the order of their names.
 
     Raises CorruptStudyError when there is no shard or one cannot be read.
     """
     from safetensors import SafetensorError
     from safetensors.numpy import load_file
 
-    paths = sorted(folder.glob("ratios-*.safetensors"))
+    paths = sorted(folder.glob(pattern))
     if not paths:
-        raise CorruptStudyError(
-            f"{folder} holds no ratios-*.safetensors: record ratios and run the trial again"
-        )
+        raise CorruptStudyError(f"{folder} holds no {pattern}: record ratios and run the trial again")
     columns: dict[str, list[NDArray[np.generic]]] = {name: [] for name in FIELDS}
     for path in paths:
         try:
@@ -177,23 +178,19 @@ def _completed(groups: Groups, group_size: int, rng: np.random.Generator) -> Gro
     )
 
 
-def log_weights(log_ratio: Floats, epsilon: float, estimator: str) -> Floats:
-    """log omega [K, G] of groups with these log-ratios; -inf where an estimator drops the trajectory.
+def weights(ratio: Floats, epsilon: float, estimator: str) -> Floats:
+    """omega [K, G] of groups with these ratios.
 
     gmc: r min(1, (1 + eps) G / sum r) (arXiv 2610.01896 v1); tic: min(r, 1 + eps) (arXiv 2508.02833);
     tic_zero: the same differentiated through r, which leaves r where r <= 1 + eps and 0 elsewhere.
     """
-    cap = np.log1p(epsilon)
+    cap = 1 + epsilon
     if estimator == "gmc":
-        return np.asarray(log_ratio + np.minimum(0.0, cap - log_mass(log_ratio))[:, None], dtype=np.float64)
+        mass = ratio.mean(axis=1, keepdims=True)
+        return np.asarray(ratio * np.divide(cap, mass, out=np.ones_like(mass), where=mass > cap))
     if estimator == "tic":
-        return np.asarray(np.minimum(log_ratio, cap), dtype=np.float64)
-    return np.asarray(np.where(log_ratio <= cap, log_ratio, -np.inf), dtype=np.float64)
-
-
-def log_mass(log_ratio: Floats) -> Floats:
-    """log of the mean ratio of each group [K]; -inf for a group whose ratios are all zero."""
-    return np.asarray(logsumexp(log_ratio, axis=1) - np.log(log_ratio.shape[1]), dtype=np.float64)
+        return np.asarray(np.minimum(ratio, cap))
+    return np.asarray(np.where(ratio <= cap, ratio, 0.0))
 
 
 def signal_shares(reward: Floats, group_size: int) -> Floats:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Literal
 
+from calibrator.advice.bounds import bounds_sentence, refused
 from calibrator.advice.findings import (
     horizon_findings,
     interval_findings,
@@ -20,7 +21,7 @@ from calibrator.errors import NothingToSayError
 from calibrator.laws.fitted import FittedStratum
 from calibrator.laws.observations import is_used
 from calibrator.laws.posterior import Posterior, rounded
-from calibrator.laws.types import Run, StratumFit
+from calibrator.laws.types import Run
 
 REFUSALS = (
     "no_runs",
@@ -45,7 +46,7 @@ def recommend(fitted: FittedStratum, request: AdviceRequest) -> Recommendation:
     """
     runs = [run for run in fitted.runs if is_used(run)]
     if fitted.posterior is None:
-        raise NothingToSayError(_nothing_fitted(fitted.summary))
+        raise NothingToSayError(_nothing_fitted(fitted))
     rows = _frontier(fitted.posterior, runs, request)
     chosen = best_row(list(rows.values()), request)
     if chosen is None:
@@ -141,10 +142,14 @@ def _cost_origins(origin: Literal["measured", "assumed"]) -> dict[str, Origin]:
     }
 
 
-def _nothing_fitted(summary: StratumFit) -> str:
-    """Why the fit gives no boundary and what to run next, in its own sentences."""
-    said = [finding.sentence for finding in summary.findings if finding.code in REFUSALS]
-    return " ".join(said) or "the runs do not identify the boundary: add runs on both sides of it"
+def _nothing_fitted(fitted: FittedStratum) -> str:
+    """Why the fit gives no boundary, what bounds it all the same, and what to run next."""
+    said = [finding.sentence for finding in fitted.summary.findings if finding.code in REFUSALS]
+    bounds = bounds_sentence(refused(fitted).upper_bounds)
+    return (
+        " ".join([*said, *([bounds] if said and bounds else [])])
+        or "the runs do not identify the boundary: add runs on both sides of it"
+    )
 
 
 def _nothing_useful(rows: Mapping[int, FrontierRow], request: AdviceRequest) -> str:

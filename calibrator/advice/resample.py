@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.special import stdtrit
 
-from calibrator.advice.ratios import Floats, Groups, Ints, log_mass, log_weights
+from calibrator.advice.ratios import Floats, Groups, Ints, weights
 
 DRAWS = 400
 """Bootstrap draws: two digits of a 90 % interval."""
@@ -30,21 +30,20 @@ class Tally:
 
     def drawn(self, weights: Floats) -> dict[str, Floats]:
         """Each field [B] with cycles counted `weights` [B, C] times."""
-        means = (weights @ self.sums) / (weights @ self.counts)
+        sums, counts = weights @ self.sums, weights @ self.counts
+        whole = np.broadcast_to(self.sums.sum(axis=0) / self.counts.sum(axis=0), sums.shape).copy()
+        means = np.divide(sums, counts, out=whole, where=counts > 0)  # a draw may miss what was thinned
         return dict(zip(FIELDS, means.T, strict=True))
 
 
 def tally(groups: Groups, epsilon: float, estimator: str, *, source: Groups, signal: Floats) -> Tally:
     """What the cap does to `groups`, which were made from the recorded ones, `source`, with `signal` [K] of these."""
-    log_omega = log_weights(groups.log_ratio, epsilon, estimator)
-    omega, ratio = np.exp(log_omega), np.exp(groups.log_ratio)
-    if estimator == "gmc":
-        mass = np.exp(log_mass(groups.log_ratio))
-        acts, deviation = (mass > 1 + epsilon).astype(np.float64), (mass - 1) ** 2
-        lost = np.maximum(mass - 1 - epsilon, 0.0)
-    else:
-        acts = np.mean(groups.log_ratio > np.log1p(epsilon), axis=1)
-        deviation, lost = np.mean((ratio - 1) ** 2, axis=1), np.mean(ratio - omega, axis=1)
+    ratio = np.exp(groups.log_ratio)
+    omega = weights(ratio, epsilon, estimator)
+    # What the cap looks at: the mean ratio of a group, or each trajectory's own.
+    seen = ratio.mean(axis=1, keepdims=True) if estimator == "gmc" else ratio
+    acts, deviation = np.mean(seen > 1 + epsilon, axis=1), np.mean((seen - 1) ** 2, axis=1)
+    lost = np.maximum(np.mean(ratio, axis=1) - np.mean(omega, axis=1), 0.0)
     cycles = np.unique(source.cycle)
     batch_cycle, share = _effective_shares(omega, groups)
     columns = [

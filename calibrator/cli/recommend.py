@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from calibrator.advice.bounds import refused
 from calibrator.advice.horizon import Horizon, Measured, updates_of
 from calibrator.advice.recommend import recommend
 from calibrator.advice.request import AdviceRequest
@@ -83,7 +84,9 @@ def print_recommendation(
         advice = recommend(fitted, request(fitted, wish))
     except NothingToSayError as error:
         if as_json:
-            print_json(None, str(error))
+            print_json(None, str(error), fitted)
+        else:
+            _print_tested(paths, fitted)
         raise
     if as_json:
         print_json(advice, None)
@@ -144,12 +147,15 @@ def request(fitted: FittedStratum, wish: Wish) -> AdviceRequest:
     )
 
 
-def print_json(advice: Recommendation | None, refusal: str | None) -> None:
-    """Content of recommendation.json, or why there is none."""
+def print_json(
+    advice: Recommendation | None, refusal: str | None, fitted: FittedStratum | None = None
+) -> None:
+    """Content of recommendation.json, or why there is none and what the tested points show all the same."""
     if advice is not None:
         print(advice.model_dump_json(indent=2))
     else:
-        print(json.dumps({"recommendation": None, "refusal": refusal}, indent=2))
+        shown = {} if fitted is None else refused(fitted).model_dump(mode="json")
+        print(json.dumps({"recommendation": None, "refusal": refusal, **shown}, indent=2))
 
 
 def keep_previous(root: Path) -> Path | None:
@@ -181,6 +187,15 @@ def _number(strata: dict[str, str], names: Sequence[str], *, least: float, whole
     if not least <= value < float("inf") or value == 0 or (whole and value != int(value)):
         return None
     return int(value) if whole else value
+
+
+def _print_tested(paths: Sequence[Path], fitted: FittedStratum) -> None:
+    """What the runs show without a boundary, above all P(collapse) at each tested point."""
+    from reports.cards.fit import fit_cards
+    from reports.terminal import render_cards
+
+    title = f"No recommendation from {', '.join(str(path) for path in paths)}"
+    render_cards(title, fit_cards(FitResult(strata=[fitted.summary])), AnswerConsole())
 
 
 def _print_text(paths: Sequence[Path], fitted: FittedStratum, advice: Recommendation) -> None:

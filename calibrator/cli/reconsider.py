@@ -88,8 +88,9 @@ def _with_horizon(
     advice = conclude(config, study, results, intent=intent).recommendation
     if advice is None:
         return config
-    horizon = config.advice.model_copy(update={"horizon": advice.horizon})
-    return config.model_copy(update={"advice": horizon})
+    content = config.model_dump()
+    content["advice"]["horizon"] = advice.horizon
+    return parse_config(StudyConfig, content, source=f"--horizon {intent.horizon.text}")
 
 
 def _stage(result: TrialResult) -> str:
@@ -123,7 +124,7 @@ def _hand_over(
             config, study, results, SweepResult(conclusion, spent, budget_bound=False), quiet=as_json
         )
     if as_json:
-        print_json(advice, conclusion.refusal)
+        print_json(advice, conclusion.refusal, conclusion.stratum(config.trainer.estimator))
 
 
 def _show(

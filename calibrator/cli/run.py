@@ -20,6 +20,7 @@ from calibrator.study.results import TrialResult
 from calibrator.study.store import StudyFolder, prepare, write_json
 from calibrator.sweep.checks import check_fit, check_inputs
 from calibrator.sweep.executor import make_slots, run_all
+from calibrator.sweep.pace import pace_folders
 from calibrator.sweep.rounds import Sweep, SweepResult
 from calibrator.sweep.target import trial_process
 from trainer.files import disk_errors, write_atomically
@@ -40,6 +41,8 @@ def run_study(source: Source) -> ExitCode:
                 progress.stage(stage, folders, spent)
                 run_all(folders, slots, target=trial_process, on_tick=progress.tick)
 
+            if config.resources.time_batches and (paced := pace_folders(config, folder)):
+                execute(paced, stage="pace", spent=0)
             sweep = Sweep(config, folder, Journal(folder.journal), execute)
             outcome = sweep.run()
         write_answer(config, folder, sweep.results, outcome)

@@ -12,7 +12,7 @@ import numpy as np
 from calibrator.advice.cost import CostModel, TimedCycles, cost_from_timings
 from calibrator.advice.horizon import Horizon, updates_of
 from calibrator.advice.progress import progress_finding
-from calibrator.advice.ratios import joined, read_ratios
+from calibrator.advice.ratios import LARGE_GROUPS, joined, read_ratios
 from calibrator.advice.recommend import recommend
 from calibrator.advice.request import AdviceRequest
 from calibrator.advice.suggest import CAPPED, suggest
@@ -32,7 +32,7 @@ from calibrator.laws.posterior import rounded
 from calibrator.laws.types import Finding, FitResult, Run
 from calibrator.study.config import StudyConfig
 from calibrator.study.results import CONFIG, TrialResult
-from calibrator.study.store import StudyFolder, read_record, resolve, write_json
+from calibrator.study.store import PACE, StudyFolder, read_record, resolve, write_json
 from calibrator.study.timings import cycles
 from calibrator.verdicts.types import Verdict
 from trainer.config import RunConfig
@@ -40,8 +40,6 @@ from trainer.names import ScheduleName
 
 SETTLED = ("rate_below_tested", "extrapolates")
 """Findings that full-length stable runs at the recommended numbers settle."""
-PACE = "pace"
-"""Folder of the runs that timed other batches."""
 EMBEDDED_COST = Path(__file__).parent.parent / "advice" / "embedded_cost.json"
 
 
@@ -257,7 +255,14 @@ def _suggest(
         return None, ""
     key = cache.suggestion_key(folders, setting)
     kept = None if study is None else cache.read_suggestion(study, key)
-    return kept or suggest(joined([read_ratios(folder) for folder in folders]), **setting), key
+    return kept or _resampled(folders, setting), key
+
+
+def _resampled(folders: Sequence[Path], setting: dict[str, Any]) -> Suggested:
+    """From the ratios that runs recorded, and their probes of larger groups where they made any."""
+    probes = [read_ratios(folder, LARGE_GROUPS) for folder in folders if list(folder.glob(LARGE_GROUPS))]
+    recorded = joined([read_ratios(folder) for folder in folders])
+    return suggest(recorded, probe=joined(probes) if probes else None, **setting)
 
 
 def _recorded(

@@ -20,6 +20,8 @@ from trainer.models import model_digest
 
 SCHEMA_VERSION = 1
 CONFIG_FILE, RESOLVED_FILE = "study.toml", "resolved.json"
+PACE = "pace"
+"""Folder of the runs that time other batches, with `resources.time_batches`."""
 
 
 @dataclass(frozen=True)

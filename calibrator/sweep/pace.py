@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
+from calibrator.study.config import StudyConfig
+from calibrator.study.results import CONFIG, VERDICT
+from calibrator.study.store import PACE, StudyFolder, write_json
 from trainer.config import RunConfig
 
 CYCLES = 3
@@ -33,3 +38,23 @@ def _paced(config: RunConfig, factor: float) -> RunConfig:
             "evaluate": False,
         }
     )
+
+
+def pace_folders(config: StudyConfig, study: StudyFolder) -> list[Path]:
+    """Folders of the pace runs that are still to be made, with their configurations."""
+    intervals, rate = config.sweep.sync_intervals, config.sweep.learning_rates[0]
+    run = config.run_config(
+        estimator=config.trainer.estimator,
+        sync_interval=sorted(intervals)[len(intervals) // 2],
+        learning_rate=rate,
+        updates=config.advice.horizon,
+        seed=0,
+    )
+    folders = []
+    for number, paced in enumerate(pace_runs(run)):
+        folder = study.root / PACE / str(number)
+        folder.mkdir(parents=True, exist_ok=True)
+        if not (folder / VERDICT).is_file():
+            write_json(folder / CONFIG, paced.model_dump(mode="json"))
+            folders.append(folder)
+    return folders
