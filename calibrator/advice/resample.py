@@ -109,5 +109,5 @@ def _effective_shares(omega: Floats, groups: Groups) -> tuple[Ints, Floats]:
 def _by_cycle(cycles: Ints, cycle: Ints, values: Floats) -> tuple[Floats, Floats]:
     """Sum and number [C] of `values` in each of `cycles` [C]."""
     at = np.searchsorted(cycles, cycle)
-    sums = np.bincount(at, weights=values, minlength=cycles.size)
+    sums = np.bincount(at, weights=values, minlength=cycles.size).astype(np.float64)
     return sums, np.bincount(at, minlength=cycles.size).astype(np.float64)
