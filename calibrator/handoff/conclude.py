@@ -17,7 +17,7 @@ from calibrator.advice.recommend import recommend
 from calibrator.advice.request import AdviceRequest
 from calibrator.advice.suggest import CAPPED, suggest
 from calibrator.advice.types import Confirmation, Recommendation, Suggested, ValidFor
-from calibrator.errors import NothingToSayError
+from calibrator.errors import NothingToSayError, StudyConfigError
 from calibrator.handoff import cache
 from calibrator.handoff.logs import (
     Logs,
@@ -203,6 +203,11 @@ def _request(
     if asked is not None and asked.unit in ("tokens", "epochs"):
         known = measured(config, own, logs)
         horizon = updates_of(asked, known)
+        if horizon <= config.trainer.warmup:
+            raise StudyConfigError(
+                f"--horizon {asked.text}: {horizon} updates are not longer than the "
+                f"trainer.warmup = {config.trainer.warmup} of the study"
+            )
         found.append(_converted(asked, horizon, known.tokens_per_update if asked.unit == "tokens" else None))
     return AdviceRequest(
         horizon=horizon,
