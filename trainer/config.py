@@ -98,6 +98,9 @@ class ProbeConfig(Config):
     """Held-out prompts of a probe, the same ones every time."""
     staleness_every: Annotated[int, Field(ge=0)] = 0
     """Updates between two probes of the staleness bias; 0: none. Needs prompts_per_update >= 2."""
+    group_size: Annotated[int, Field(ge=0, le=65536)] = 0
+    """Completions for each of 8 prompts that are drawn once, in the middle of the run at its largest lag, to tell what
+    larger groups would see; 0: none. Lockstep only."""
 
 
 class OverlapConfig(Config):

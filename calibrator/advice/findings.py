@@ -7,7 +7,8 @@ from collections.abc import Collection, Sequence
 from calibrator.advice.frontier import USEFUL_SHARE, lag_of
 from calibrator.advice.request import AdviceRequest
 from calibrator.advice.types import FrontierRow
-from calibrator.laws.types import Finding, Run
+from calibrator.laws.evidence import round_up
+from calibrator.laws.types import Finding, Run, StratumFit
 
 
 def rate_findings(
@@ -82,17 +83,17 @@ def interval_findings(chosen: FrontierRow, covered: Collection[int], request: Ad
     return found
 
 
-def horizon_findings(extrapolation: float, floor: float | None, request: AdviceRequest) -> list[Finding]:
+FAR = 3.0
+"""Factor beyond the longest observed L from which the answer says at length what it rests on."""
+
+
+def horizon_findings(
+    extrapolation: float, floor: float | None, request: AdviceRequest, chosen: FrontierRow, fit: StratumFit
+) -> list[Finding]:
     """How far the answer reaches, and what the floor and the cost rest on."""
     found = []
     if extrapolation > 1:
-        found.append(
-            Finding(
-                code="extrapolates",
-                sentence=f"At the horizon L is {extrapolation:.2g} times the longest L observed: whether "
-                "runs collapse beyond that was never seen.",
-            )
-        )
+        found.append(Finding(code="extrapolates", sentence=_reach(extrapolation, request, chosen, fit)))
     if floor is None:
         found.append(
             Finding(
@@ -114,6 +115,26 @@ def horizon_findings(extrapolation: float, floor: float | None, request: AdviceR
             Finding(code="cost_assumed", sentence="Seconds per update are assumed, not measured here.")
         )
     return found
+
+
+def _reach(extrapolation: float, request: AdviceRequest, chosen: FrontierRow, fit: StratumFit) -> str:
+    longest = fit.longest_cumulative_lr
+    said = (
+        f"At the horizon L is {extrapolation:.2g} times the longest L observed ({longest:.3g}): whether "
+        "runs collapse beyond that was never seen."
+    )
+    if extrapolation < FAR or fit.budget is None:
+        return said
+    B, passed = fit.budget.B, f"{fit.survivors} runs survived, {fit.events} collapsed"
+    rate = chosen.learning_rate
+    return (
+        f"{said} The answer rests on the law alone: {passed}, and those that do collapse did so near L = B = "
+        f"{B.estimate:.2g} ({B.low:.2g} to {B.high:.2g}), which is {longest / B.estimate:.2g} times less than what "
+        f"was watched; it is assumed that a run which passes that stays stable for the other "
+        f"{100 * (1 - 1 / extrapolation):.0f} % of its length. A slow decline that only long runs show would not "
+        f"have been seen. To reach further, run S = {chosen.sync_interval}, eta = {rate:.2g} for longer than "
+        f"{round_up(longest / rate)} updates."
+    )
 
 
 def unmeasured_findings(request: AdviceRequest) -> list[Finding]:

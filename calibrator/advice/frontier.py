@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from calibrator.advice.request import AdviceRequest, ObservedGain, interval_within, max_lag
-from calibrator.advice.rules import boundary_at, collapse_by, lr_clock, rate_limit, round_down
+from calibrator.advice.rules import boundary_at, collapse_by, limits_at, lr_clock, round_down
 from calibrator.advice.types import FrontierRow
 from calibrator.laws.posterior import Posterior, rounded
 
@@ -27,35 +27,40 @@ def floor_learning_rate(gains: Sequence[ObservedGain], horizon: int, warmup: int
 
 
 def frontier_row(
-    posterior: Posterior,
-    effective_interval: int,
-    request: AdviceRequest,
-    *,
-    largest_tested_rate: float,
-    floor: float | None,
+    posterior: Posterior, effective_interval: int, request: AdviceRequest, *, largest_tested_rate: float
 ) -> FrontierRow | None:
-    """The row of one swept S_eff, in the S of the intended schedule; `None` when that schedule has no such S.
+    """The row of one swept S_eff, in the S of the intended schedule; `None` when that schedule has no such S, or the
+    run would not be longer than it.
 
     eta never exceeds the largest rate that the sweep tested: above it the boundary rests on priors alone.
     """
     sync_interval = _interval(effective_interval, request)
     if sync_interval < 1 or _exceeds(effective_interval, sync_interval, request):
         return None
-    horizon, warmup = request.horizon, request.warmup
-    limit = rate_limit(
-        posterior, effective_interval, rule=request.rule, horizon=horizon, risk=request.risk, warmup=warmup
-    )
-    eta = round_down(min(limit, largest_tested_rate))
+    horizon, warmup = request.updates_at(sync_interval), request.warmup
+    if horizon <= effective_interval:
+        return None
+    limits = limits_at(posterior, effective_interval, horizon=horizon, risk=request.risk, warmup=warmup)
+    eta = round_down(min(limits[request.rule], largest_tested_rate))
+    floor = floor_learning_rate(request.gains, horizon, warmup)
     seconds = None if request.cost is None else request.cost.seconds_per_update(sync_interval)
+    hours = None if seconds is None else seconds * horizon / 3600
+    price = request.price_per_hour
     return FrontierRow(
         sync_interval=sync_interval,
-        max_learning_rate=rounded(limit),
+        max_learning_rate=rounded(limits[request.rule]),
         learning_rate=eta,
         eta_max=boundary_at(posterior, effective_interval),
         collapse_probability=collapse_by(posterior, effective_interval, eta, horizon, warmup),
         seconds_per_update=None if seconds is None else rounded(seconds),
         progress_per_second=None if seconds is None else rounded(eta / seconds),
         useful=floor is None or eta >= floor,
+        limits={rule: rounded(limit) for rule, limit in limits.items()},
+        floor_learning_rate=floor,
+        horizon=horizon,
+        cumulative_lr=rounded(eta * lr_clock(horizon, warmup)),
+        hours=None if hours is None else rounded(hours),
+        price=None if hours is None or price is None else rounded(hours * price),
     )
 
 

@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 
 from calibrator.advice.rules import collapse_by, rate_limit
 from calibrator.advice.types import Rule
 from calibrator.laws.evidence import realised_intervals
+from calibrator.laws.fitted import FittedStratum
 from calibrator.laws.observations import is_used
 from calibrator.laws.posterior import rounded
 from calibrator.laws.types import Limit, Outlook, PairOutlook, Run
-
-if TYPE_CHECKING:
-    from calibrator.laws.fit import FittedStratum
 
 MOST_RATES = 8
 """Rates at which P(collapse by T) is given; of more tested ones, evenly spaced ones are taken."""

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
+from calibrator.advice.bounds import bounds_sentence, refused
 from calibrator.advice.findings import (
     horizon_findings,
     interval_findings,
@@ -12,17 +13,15 @@ from calibrator.advice.findings import (
     rate_findings,
     unmeasured_findings,
 )
-from calibrator.advice.frontier import best_row, floor_learning_rate, frontier_row, lag_of
+from calibrator.advice.frontier import best_row, frontier_row, lag_of
 from calibrator.advice.request import AdviceRequest
 from calibrator.advice.rules import crossover, lr_clock, stable_limit
 from calibrator.advice.types import FrontierRow, Origin, Recommendation
 from calibrator.errors import NothingToSayError
+from calibrator.laws.fitted import FittedStratum
 from calibrator.laws.observations import is_used
 from calibrator.laws.posterior import Posterior, rounded
-from calibrator.laws.types import Run, StratumFit
-
-if TYPE_CHECKING:
-    from calibrator.laws.fit import FittedStratum
+from calibrator.laws.types import Run
 
 REFUSALS = (
     "no_runs",
@@ -47,12 +46,13 @@ def recommend(fitted: FittedStratum, request: AdviceRequest) -> Recommendation:
     """
     runs = [run for run in fitted.runs if is_used(run)]
     if fitted.posterior is None:
-        raise NothingToSayError(_nothing_fitted(fitted.summary))
-    floor = floor_learning_rate(request.gains, request.horizon, request.warmup)
-    rows = _frontier(fitted.posterior, runs, request, floor)
+        raise NothingToSayError(_nothing_fitted(fitted))
+    rows = _frontier(fitted.posterior, runs, request)
     chosen = best_row(list(rows.values()), request)
     if chosen is None:
-        raise NothingToSayError(_nothing_useful(rows, request, floor))
+        raise NothingToSayError(_nothing_useful(rows, request))
+    request = request.model_copy(update={"horizon": chosen.horizon})
+    floor = chosen.floor_learning_rate
     reached = chosen.learning_rate * lr_clock(request.horizon, request.warmup)
     extrapolation = rounded(reached / fitted.summary.longest_cumulative_lr)
     effective = next(interval for interval, row in rows.items() if row is chosen)
@@ -75,24 +75,25 @@ def recommend(fitted: FittedStratum, request: AdviceRequest) -> Recommendation:
         origin=_origins(request),
         frontier=list(rows.values()),
         floor_learning_rate=floor,
+        horizon_asked=request.horizon_asked,
+        price_per_hour=request.price_per_hour,
         crossover_interval=crossover(fitted.posterior, request.horizon, request.warmup),
         findings=[
             *rate_findings(chosen, runs, effective, stable, request),
             *interval_findings(chosen, rows, request),
-            *horizon_findings(extrapolation, floor, request),
+            *horizon_findings(extrapolation, floor, request, chosen, fitted.summary),
+            *request.measured,
             *unmeasured_findings(request),
         ],
     )
 
 
-def _frontier(
-    posterior: Posterior, runs: Sequence[Run], request: AdviceRequest, floor: float | None
-) -> dict[int, FrontierRow]:
+def _frontier(posterior: Posterior, runs: Sequence[Run], request: AdviceRequest) -> dict[int, FrontierRow]:
     """Rows by swept S_eff, ascending. Of two with the same S under the schedule the more cautious stays."""
     largest = max(run.learning_rate for run in runs)
     rows: dict[int, FrontierRow] = {}
     for interval in _within_tested(runs, request):
-        row = frontier_row(posterior, interval, request, largest_tested_rate=largest, floor=floor)
+        row = frontier_row(posterior, interval, request, largest_tested_rate=largest)
         if row is not None:
             rows = {key: old for key, old in rows.items() if old.sync_interval != row.sync_interval}
             rows[interval] = row
@@ -100,9 +101,11 @@ def _frontier(
 
 
 def _within_tested(runs: Sequence[Run], request: AdviceRequest) -> list[int]:
-    """Swept S_eff between the smallest and the largest tested one and below the horizon, ascending."""
+    """Swept S_eff between the smallest and the largest tested one and below a horizon in updates, ascending."""
     tested = [run.effective_interval for run in runs]
-    low, high = min(tested), min(max(tested), request.horizon - 1)
+    low, high = min(tested), max(tested)
+    if request.hours is None:
+        high = min(high, request.horizon - 1)
     inside = [interval for interval in sorted(set(request.sync_intervals)) if low <= interval <= high]
     if not inside:
         raise NothingToSayError(
@@ -123,6 +126,8 @@ def _origins(request: AdviceRequest) -> dict[str, Origin]:
         "epsilon": "assumed",
         "collapse_probability": "derived",
         "extrapolation": "derived",
+        "cumulative_lr": "derived",
+        "limits": "derived",
         **cost,
         "floor_learning_rate": "derived" if request.gains else "assumed",
     }
@@ -132,30 +137,39 @@ def _cost_origins(origin: Literal["measured", "assumed"]) -> dict[str, Origin]:
     return {
         "seconds_per_update": origin,
         "progress_per_second": "derived" if origin == "measured" else "assumed",
+        "hours": "derived" if origin == "measured" else "assumed",
+        "price": "assumed",
     }
 
 
-def _nothing_fitted(summary: StratumFit) -> str:
-    """Why the fit gives no boundary and what to run next, in its own sentences."""
-    said = [finding.sentence for finding in summary.findings if finding.code in REFUSALS]
-    return " ".join(said) or "the runs do not identify the boundary: add runs on both sides of it"
+def _nothing_fitted(fitted: FittedStratum) -> str:
+    """Why the fit gives no boundary, what bounds it all the same, and what to run next."""
+    said = [finding.sentence for finding in fitted.summary.findings if finding.code in REFUSALS]
+    bounds = bounds_sentence(refused(fitted).upper_bounds)
+    return (
+        " ".join([*said, *([bounds] if said and bounds else [])])
+        or "the runs do not identify the boundary: add runs on both sides of it"
+    )
 
 
-def _nothing_useful(rows: Mapping[int, FrontierRow], request: AdviceRequest, floor: float | None) -> str:
+def _nothing_useful(rows: Mapping[int, FrontierRow], request: AdviceRequest) -> str:
+    if not rows and request.hours is not None:
+        return f"no tested S_eff fits into {request.hours:g} hours under {request.schedule}: give the run more hours"
     if not rows and request.max_lag is not None:
         return (
             f"no tested S_eff keeps the lag within {request.max_lag} updates under {request.schedule}: allow a larger "
             "lag, or sweep a smaller sync interval"
         )
-    if not rows or floor is None:
+    if not rows:
         return (
             f"no tested S_eff admits an interval under {request.schedule} with {request.queued_cycles} "
             "queued cycle(s): sweep a larger sync interval"
         )
     best = max(rows.values(), key=lambda row: row.learning_rate)
-    longer = request.horizon * floor / best.learning_rate
+    floor, updates = best.floor_learning_rate or 0.0, best.horizon or request.horizon
+    longer = updates * floor / best.learning_rate
     return (
-        f"every safe learning rate is too small to learn anything useful in {request.horizon} updates: the "
+        f"every safe learning rate is too small to learn anything useful in {updates} updates: the "
         f"largest is {best.learning_rate:.2g} at S = {best.sync_interval}, useful from {floor:.2g}; ask for "
         f"a horizon of about {longer:.2g} updates, accept more risk, or run more seeds near "
         f"{best.eta_max.estimate:.2g} to narrow the boundary"

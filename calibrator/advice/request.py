@@ -7,7 +7,9 @@ from typing import Annotated
 from pydantic import BaseModel, ConfigDict, Field
 
 from calibrator.advice.cost import CostModel
+from calibrator.advice.horizon import updates_within
 from calibrator.advice.types import Objective, Rule, Suggested
+from calibrator.laws.types import Finding
 from trainer.names import ScheduleName
 
 
@@ -28,7 +30,12 @@ class AdviceRequest(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     horizon: Annotated[int, Field(ge=1)]
-    """T: updates of the intended run."""
+    """T: updates of the intended run. With `hours` it only holds until an interval is chosen."""
+    hours: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
+    """Hours of the intended run; T then follows at each interval from its seconds per update, and needs `cost`."""
+    horizon_asked: str | None = None
+    """The horizon as it was given, where that was not in updates."""
+    price_per_hour: Annotated[float, Field(ge=0, allow_inf_nan=False)] | None = None
     risk: Annotated[float, Field(gt=0, lt=0.5)] = 0.05
     """Accepted P(prone) for `stable` and `conservative`, P(collapse by T) for `budget-limited`."""
     rule: Rule = "stable"
@@ -55,7 +62,15 @@ class AdviceRequest(BaseModel):
     gains: tuple[ObservedGain, ...] = ()
     """Measured progress of stable runs, from which the floor follows; without any, no floor is known."""
     suggested: Suggested | None = None
-    """Other G and epsilon, from `calibrator.advice.ratios`; carried through unchanged."""
+    """Other G and epsilon, from `calibrator.advice.suggest`; carried through unchanged."""
+    measured: tuple[Finding, ...] = ()
+    """What else the runs show (progress on the clock L, how the horizon was converted); carried through unchanged."""
+
+    def updates_at(self, sync_interval: int) -> int:
+        """T at this interval; 0 when the hours do not suffice for an update."""
+        if self.hours is None or self.cost is None:
+            return self.horizon
+        return updates_within(self.hours, self.cost.seconds_per_update(sync_interval))
 
 
 def max_lag(sync_interval: int, schedule: ScheduleName, queued_cycles: int = 1) -> int:

@@ -11,6 +11,7 @@ from calibrator.laws.types import Estimate, Finding
 Rule = Literal["stable", "conservative", "budget-limited"]
 Objective = Literal["time", "progress"]
 Origin = Literal["measured", "derived", "assumed"]
+Basis = Literal["recorded", "probe", "extrapolated"]
 
 
 class _Record(BaseModel):
@@ -35,11 +36,24 @@ class FrontierRow(_Record):
     """eta times updates per second, LR per second."""
     useful: bool
     """False when eta lies below the floor: the run would learn nothing useful in the horizon."""
+    limits: dict[Rule, float] = {}
+    """Largest eta that each of the three rules allows at this interval."""
+    floor_learning_rate: float | None = None
+    """The floor under eta at this interval's horizon; null when no gain was measured."""
+    horizon: int | None = None
+    """Updates of the intended run at this interval: they differ between intervals when the horizon is in hours."""
+    cumulative_lr: float | None = None
+    """L at the horizon at `learning_rate`: progress on the clock L, LR x updates."""
+    hours: float | None = None
+    """Hours to the horizon; null where no seconds were ever measured."""
+    price: float | None = None
+    """Hours times the price of an hour; null without a price."""
 
 
 class SuggestionRow(_Record):
-    """What the recorded ratios say about one pair (G, epsilon)."""
+    """What the recorded ratios say about one estimator with one pair (G, epsilon)."""
 
+    estimator: str = "gmc"
     group_size: int
     epsilon: float
     cap_activation: float
@@ -53,8 +67,16 @@ class SuggestionRow(_Record):
     """Effective sample size of the weights as a share of the batch."""
     signal: float
     """Share of groups with both good and bad completions."""
+    signal_per_rollout: float | None = None
+    """Share of the rollouts that count: signal x ess x (1 - 1/G), at an equal number of rollouts an update."""
+    bound: float | None = None
+    """Bound on `lost_mass` from the measured second moment of the ratios, see docs/group-size.md."""
+    intervals: dict[str, tuple[float, float]] = {}
+    """90 % intervals by field name; none where nothing was seen, such as a cap that never acted."""
+    basis: Basis | None = None
+    """`recorded` groups cut smaller, a `probe` of larger groups, or groups completed by resampling."""
     extrapolated: bool
-    """G above the recorded group size: groups were completed by resampling."""
+    """G above the recorded group size and no probe: groups were completed by resampling."""
 
 
 class Suggested(_Record):
@@ -103,6 +125,7 @@ class Recommendation(_Record):
     estimator: str
     """One of the trainer's, unless the runs are somebody else's."""
     horizon: Annotated[int, Field(ge=1)]
+    """T in updates; where it was given in another unit, as converted."""
     risk: float
     rule: Rule
     objective: Objective
@@ -114,6 +137,9 @@ class Recommendation(_Record):
     frontier: list[FrontierRow] = []
     floor_learning_rate: float | None = None
     """eta below which the run would not learn anything useful within the horizon."""
+    horizon_asked: str | None = None
+    """The horizon as it was asked for, where that was not in updates: `48h`, `5e8tokens`, `3epochs`."""
+    price_per_hour: float | None = None
     crossover_interval: Estimate | None = None
     """S_eff at which eta_max = B/T: below it the budget is the smaller limit, above it the boundary."""
     confirmation: Confirmation | None = None

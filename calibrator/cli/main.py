@@ -195,7 +195,15 @@ def fit(
 def recommend(
     sources: Sources,
     settings: LogFields = None,
-    horizon: Horizon = None,
+    horizon: Annotated[
+        str | None,
+        typer.Option(
+            "--horizon",
+            metavar="T",
+            help="Length of the intended run: 5000 (updates), 5e8tokens, 48h or 3epochs [the study's].",
+            show_default=False,
+        ),
+    ] = None,
     risk: Annotated[
         float | None,
         typer.Option(
@@ -235,14 +243,20 @@ def recommend(
             show_default=False,
         ),
     ] = None,
+    price_per_hour: Annotated[
+        float | None,
+        typer.Option("--price-per-hour", help="What an hour of the machine costs.", show_default=False),
+    ] = None,
     only: Only = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print only; a study's files stay.")] = False,
     as_json: Json = False,
 ) -> None:
     """Recommend from finished runs: a study for another question, or S and eta from tables and logs."""
+    from calibrator.advice.horizon import parse_horizon
     from calibrator.cli.recommend import Wish, print_recommendation
 
-    wish = Wish(horizon, risk, rule, objective, schedule, max_lag)
+    asked = None if horizon is None else parse_horizon(horizon)
+    wish = Wish(asked, risk, rule, objective, schedule, max_lag, price_per_hour)
     code = print_recommendation(
         sources, wish, settings=settings, only=only or [], dry_run=dry_run, as_json=as_json
     )

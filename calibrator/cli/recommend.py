@@ -9,14 +9,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from calibrator.advice.bounds import refused
+from calibrator.advice.horizon import Horizon, Measured, updates_of
 from calibrator.advice.recommend import recommend
 from calibrator.advice.request import AdviceRequest
 from calibrator.advice.types import Objective, Recommendation, Rule
 from calibrator.cli.console import AnswerConsole
 from calibrator.cli.inputs import gather, is_study
 from calibrator.errors import ExitCode, NothingToSayError, StudyConfigError
+from calibrator.handoff.conclude import Intent
 from calibrator.laws.evidence import evidence, realised_intervals
-from calibrator.laws.fit import FittedStratum, fit_runs
+from calibrator.laws.fitted import FittedStratum
 from calibrator.laws.types import FitResult, Run
 from trainer.names import ScheduleName
 
@@ -28,17 +31,28 @@ HANDED_OVER = ("recommendation.json", "trainer.toml", "report.html", "report.md"
 class Wish:
     """Options of the command; None keeps the study's own value, or the default where there is no study."""
 
-    horizon: int | None = None
+    horizon: Horizon | None = None
     risk: float | None = None
     rule: Rule | None = None
     objective: Objective | None = None
     schedule: ScheduleName | None = None
     max_lag: int | None = None
+    price_per_hour: float | None = None
 
     def advice(self) -> dict[str, Any]:
         """The given ones among the keys of [advice]."""
-        keys = ("horizon", "risk", "rule", "objective")
-        return {key: getattr(self, key) for key in keys if getattr(self, key) is not None}
+        keys = ("risk", "rule", "objective")
+        given = {key: getattr(self, key) for key in keys if getattr(self, key) is not None}
+        if self.horizon is not None and self.horizon.unit == "updates":
+            given["horizon"] = int(self.horizon.amount)
+        return given
+
+    def intent(self) -> Intent:
+        """What [advice] has no key for."""
+        other = self.horizon is not None and self.horizon.unit != "updates"
+        return Intent(
+            self.schedule or "lockstep", self.max_lag, self.horizon if other else None, self.price_per_hour
+        )
 
 
 def print_recommendation(
@@ -53,6 +67,8 @@ def print_recommendation(
     """Recommend from a study folder or from runs, and print it. INCONCLUSIVE where nothing can be recommended."""
     if wish.risk is not None and not 0 < wish.risk < 0.5:
         raise StudyConfigError(f"--risk {wish.risk:g}: give a probability above 0 and below 0.5")
+    if wish.price_per_hour is not None and not 0 <= wish.price_per_hour < float("inf"):
+        raise StudyConfigError(f"--price-per-hour {wish.price_per_hour:g}: give a price of 0 or more")
     if len(paths) == 1 and is_study(paths[0]):
         if only or settings is not None:
             raise StudyConfigError(
@@ -61,12 +77,16 @@ def print_recommendation(
         from calibrator.cli.reconsider import reconsider
 
         return reconsider(paths[0], wish, dry_run=dry_run, as_json=as_json)
+    from calibrator.laws.fit import fit_runs
+
     fitted = chosen_stratum(fit_runs(selected(gather(paths, settings), only)))
     try:
         advice = recommend(fitted, request(fitted, wish))
     except NothingToSayError as error:
         if as_json:
-            print_json(None, str(error))
+            print_json(None, str(error), fitted)
+        else:
+            _print_tested(paths, fitted)
         raise
     if as_json:
         print_json(advice, None)
@@ -105,12 +125,18 @@ def request(fitted: FittedStratum, wish: Wish) -> AdviceRequest:
     """What is asked about runs that no study made. G and epsilon are known where they are columns of the table."""
     if wish.horizon is None:
         raise StudyConfigError("--horizon is missing: say how many updates the intended run shall have")
+    if wish.price_per_hour is not None:
+        raise StudyConfigError(
+            "--price-per-hour: tables and logs hold no seconds per update, from which the cost would follow; leave it "
+            "out, or ask a study folder"
+        )
+    updates = updates_of(wish.horizon, Measured())
     realised = realised_intervals(evidence(fitted.runs).used)
     lockstep = all(effective == S for S, effective in realised.items())
     as_run = wish.schedule is None and not lockstep
     strata = fitted.summary.strata
     return AdviceRequest(
-        **({"rule": "stable", "objective": "progress"} | wish.advice()),
+        **({"rule": "stable", "objective": "progress"} | wish.advice() | {"horizon": updates}),
         sync_intervals=tuple(sorted(set(realised.values()))) or (1,),
         realised={effective: S for S, effective in reversed(realised.items())} if as_run else {},
         schedule=wish.schedule or ("overlap" if as_run else "lockstep"),
@@ -121,12 +147,15 @@ def request(fitted: FittedStratum, wish: Wish) -> AdviceRequest:
     )
 
 
-def print_json(advice: Recommendation | None, refusal: str | None) -> None:
-    """Content of recommendation.json, or why there is none."""
+def print_json(
+    advice: Recommendation | None, refusal: str | None, fitted: FittedStratum | None = None
+) -> None:
+    """Content of recommendation.json, or why there is none and what the tested points show all the same."""
     if advice is not None:
         print(advice.model_dump_json(indent=2))
     else:
-        print(json.dumps({"recommendation": None, "refusal": refusal}, indent=2))
+        shown = {} if fitted is None else refused(fitted).model_dump(mode="json")
+        print(json.dumps({"recommendation": None, "refusal": refusal, **shown}, indent=2))
 
 
 def keep_previous(root: Path) -> Path | None:
@@ -158,6 +187,15 @@ def _number(strata: dict[str, str], names: Sequence[str], *, least: float, whole
     if not least <= value < float("inf") or value == 0 or (whole and value != int(value)):
         return None
     return int(value) if whole else value
+
+
+def _print_tested(paths: Sequence[Path], fitted: FittedStratum) -> None:
+    """What the runs show without a boundary, above all P(collapse) at each tested point."""
+    from reports.cards.fit import fit_cards
+    from reports.terminal import render_cards
+
+    title = f"No recommendation from {', '.join(str(path) for path in paths)}"
+    render_cards(title, fit_cards(FitResult(strata=[fitted.summary])), AnswerConsole())
 
 
 def _print_text(paths: Sequence[Path], fitted: FittedStratum, advice: Recommendation) -> None:

@@ -3,29 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from calibrator.advice.types import Recommendation
-from calibrator.cli.console import AnswerConsole
 from calibrator.cli.recommend import Wish, keep_previous, print_json
-from calibrator.cli.run import write_answer
-from calibrator.cli.view import study_view
 from calibrator.errors import ExitCode
-from calibrator.handoff.conclude import Conclusion, conclude, with_suggestion
-from calibrator.laws.observations import is_event
+from calibrator.handoff.conclude import Conclusion, Intent, conclude, confirmed, with_suggestion
 from calibrator.study.config import StudyConfig, parse_config
 from calibrator.study.results import TrialResult, load_results
 from calibrator.study.store import StudyFolder, open_study, read_json
-from calibrator.sweep.rounds import (
+from calibrator.sweep.questions import (
     CONFIRM,
     CONFIRMATION_TRIES,
-    SweepResult,
     confirmation,
     confirmation_stage,
     question_of,
 )
-from reports.terminal import render_terminal
-from trainer.names import ScheduleName
 
 
 def reconsider(root: Path, wish: Wish, *, dry_run: bool, as_json: bool) -> ExitCode:
@@ -39,29 +33,26 @@ def reconsider(root: Path, wish: Wish, *, dry_run: bool, as_json: bool) -> ExitC
     config = parse_config(StudyConfig, content, source="options of calibrate recommend")
     with study.locked():
         results = load_results(study)
-        conclusion = concluded(config, study, results, wish.schedule or "lockstep", wish.max_lag)
+        intent = wish.intent()
+        config = _with_horizon(config, study, results, intent)
+        conclusion = concluded(config, study, results, intent)
         _hand_over(config, study, results, conclusion, dry_run=dry_run, as_json=as_json)
     return ExitCode.RECOMMENDED if conclusion.recommendation else ExitCode.INCONCLUSIVE
 
 
 def concluded(
-    config: StudyConfig,
-    study: StudyFolder,
-    results: Sequence[TrialResult],
-    schedule: ScheduleName,
-    max_lag: int | None,
+    config: StudyConfig, study: StudyFolder, results: Sequence[TrialResult], intent: Intent
 ) -> Conclusion:
     """What `calibrate run` would say after these trials, without running any."""
-    conclusion, fitted = settled(config, study, results, schedule, max_lag)
-    return with_suggestion(config, fitted, conclusion)
+    conclusion, fitted = settled(config, study, results, intent)
+    return with_suggestion(config, fitted, conclusion, study)
 
 
 def settled(
     config: StudyConfig,
     study: StudyFolder,
     results: Sequence[TrialResult],
-    schedule: ScheduleName = "lockstep",
-    max_lag: int | None = None,
+    intent: Intent = Intent(),  # noqa: B008 (frozen)
 ) -> tuple[Conclusion, list[TrialResult]]:
     """The conclusion, without suggestions, and the trials that its fit rests on.
 
@@ -70,20 +61,35 @@ def settled(
     """
     question = question_of(config)
     fitted = [result for result in results if not result.stage.startswith(f"{CONFIRM}-{question}-")]
-    conclusion = conclude(config, study, fitted, schedule=schedule, max_lag=max_lag)
+    conclusion = conclude(config, study, fitted, intent=intent)
     for attempt in range(1, CONFIRMATION_TRIES + 1):
-        if (advice := conclusion.recommendation) is None or schedule != "lockstep":
+        if (advice := conclusion.recommendation) is None or intent.schedule != "lockstep":
             break
         name = confirmation_stage(question, attempt, advice)
         done = [result for result in results if result.stage == name]
         if not done or len(done) < config.sweep.confirmations:
             break
-        died = any(is_event(result.run()) for result in done)
-        fitted = [*fitted, *done] if died else fitted
-        conclusion = conclude(config, study, fitted, confirmation(done), schedule=schedule, max_lag=max_lag)
+        died = any(result.verdict.verdict.is_event for result in done)
         if not died:
+            conclusion = replace(conclusion, recommendation=confirmed(advice, confirmation(done)))
             break
+        fitted = [*fitted, *done]
+        conclusion = conclude(config, study, fitted, confirmation(done), intent=intent)
     return conclusion, fitted
+
+
+def _with_horizon(
+    config: StudyConfig, study: StudyFolder, results: Sequence[TrialResult], intent: Intent
+) -> StudyConfig:
+    """[advice] with T in updates where the horizon was given in another unit: confirmations are known by it."""
+    if intent.horizon is None:
+        return config
+    advice = conclude(config, study, results, intent=intent).recommendation
+    if advice is None:
+        return config
+    content = config.model_dump()
+    content["advice"]["horizon"] = advice.horizon
+    return parse_config(StudyConfig, content, source=f"--horizon {intent.horizon.text}")
 
 
 def _hand_over(
@@ -99,8 +105,12 @@ def _hand_over(
     advice = conclusion.recommendation
     if dry_run or advice is None:
         if not as_json:
-            render_terminal(study_view(config, study, results, conclusion), AnswerConsole())
+            _show(config, study, results, conclusion)
     else:
+        # What makes reports and sweeps is loaded only where something is written.
+        from calibrator.cli.run import write_answer
+        from calibrator.sweep.rounds import SweepResult
+
         if _differs(study, advice):
             keep_previous(study.root)
         spent = sum(result.verdict.updates for result in results)
@@ -108,7 +118,17 @@ def _hand_over(
             config, study, results, SweepResult(conclusion, spent, budget_bound=False), quiet=as_json
         )
     if as_json:
-        print_json(advice, conclusion.refusal)
+        print_json(advice, conclusion.refusal, conclusion.stratum(config.trainer.estimator))
+
+
+def _show(
+    config: StudyConfig, study: StudyFolder, results: Sequence[TrialResult], conclusion: Conclusion
+) -> None:
+    from calibrator.cli.console import AnswerConsole
+    from calibrator.cli.view import study_view
+    from reports.terminal import render_terminal
+
+    render_terminal(study_view(config, study, results, conclusion), AnswerConsole())
 
 
 def _differs(study: StudyFolder, advice: Recommendation) -> bool:

@@ -13,7 +13,7 @@ from calibrator.cli.live import Progress
 from calibrator.cli.source import Source
 from calibrator.cli.view import manifest, study_view
 from calibrator.errors import ExitCode
-from calibrator.handoff.conclude import study_cost
+from calibrator.handoff.conclude import remember, study_cost
 from calibrator.handoff.write import write_conclusion
 from calibrator.study.config import StudyConfig
 from calibrator.study.journal import Journal
@@ -21,6 +21,7 @@ from calibrator.study.results import TrialResult
 from calibrator.study.store import StudyFolder, prepare, write_json
 from calibrator.sweep.checks import check_fit, check_inputs
 from calibrator.sweep.executor import Slots, make_slots, run_all
+from calibrator.sweep.pace import pace_folders
 from calibrator.sweep.rounds import Execute, Sweep, SweepResult
 from calibrator.sweep.target import trial_process
 from trainer.files import disk_errors, write_atomically
@@ -36,6 +37,8 @@ def run_study(source: Source) -> ExitCode:
     with folder.locked(), disk_errors(folder.root):
         prepare(config, source.text)
         with executing(config, folder, slots) as execute:
+            if config.resources.time_batches and (paced := pace_folders(config, folder)):
+                execute(paced, stage="pace", spent=0)
             sweep = Sweep(config, folder, Journal(folder.journal), execute)
             outcome = sweep.run()
         write_answer(config, folder, sweep.results, outcome)
@@ -70,6 +73,7 @@ def write_answer(
 
     study_cost(config, folder, results)
     write_conclusion(config, folder, outcome.conclusion)
+    remember(folder, results, outcome.conclusion)
     write_json(folder.manifest, manifest(config, results))
     view = study_view(config, folder, results, outcome.conclusion)
     (folder.root / "figures").mkdir(exist_ok=True)

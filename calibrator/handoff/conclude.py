@@ -9,27 +9,50 @@ from typing import Any
 
 import numpy as np
 
-from calibrator.advice.cost import CostModel, cost_from_timings
-from calibrator.advice.ratios import joined, read_ratios, suggest
+from calibrator.advice.cost import CostModel, TimedCycles, cost_from_timings
+from calibrator.advice.horizon import Horizon, updates_of
+from calibrator.advice.progress import progress_finding
+from calibrator.advice.ratios import LARGE_GROUPS, joined, read_ratios
 from calibrator.advice.recommend import recommend
-from calibrator.advice.request import AdviceRequest, ObservedGain
+from calibrator.advice.request import AdviceRequest
+from calibrator.advice.suggest import CAPPED, suggest
 from calibrator.advice.types import Confirmation, Recommendation, Suggested, ValidFor
-from calibrator.errors import NothingToSayError
-from calibrator.laws.fit import FittedStratum, fit_runs
+from calibrator.errors import NothingToSayError, StudyConfigError
+from calibrator.handoff import cache
+from calibrator.handoff.logs import (
+    Logs,
+    measured,
+    observed_gains,
+    response_length,
+    reward_curves,
+    summaries,
+)
+from calibrator.laws.fitted import FittedStratum
 from calibrator.laws.posterior import rounded
-from calibrator.laws.types import Finding, FitResult
+from calibrator.laws.types import Finding, FitResult, Run
 from calibrator.study.config import StudyConfig
-from calibrator.study.results import TrialResult
-from calibrator.study.store import StudyFolder, read_record, resolve, write_json
+from calibrator.study.results import CONFIG, TrialResult
+from calibrator.study.store import PACE, StudyFolder, read_record, resolve, write_json
 from calibrator.study.timings import cycles
 from calibrator.verdicts.types import Verdict
+from trainer.config import RunConfig
 from trainer.names import ScheduleName
 
 SETTLED = ("rate_below_tested", "extrapolates")
 """Findings that full-length stable runs at the recommended numbers settle."""
 EMBEDDED_COST = Path(__file__).parent.parent / "advice" / "embedded_cost.json"
-GAIN_STEP = 8
-"""Probes of a run that one observed gain averages over: a single probe is too noisy to set a floor."""
+
+
+@dataclass(frozen=True)
+class Intent:
+    """The run that is intended, beyond what [advice] says of it."""
+
+    schedule: ScheduleName = "lockstep"
+    max_lag: int | None = None
+    """Largest lag that it may have, in updates."""
+    horizon: Horizon | None = None
+    """T in another unit than updates; [advice] then says nothing about it."""
+    price_per_hour: float | None = None
 
 
 @dataclass(frozen=True)
@@ -40,6 +63,8 @@ class Conclusion:
     fit: FitResult
     recommendation: Recommendation | None
     refusal: str | None
+    suggestion_key: str = ""
+    """Digest of what the suggestion was made from."""
 
     def stratum(self, estimator: str) -> FittedStratum | None:
         return next((stratum for stratum in self.fitted if stratum.summary.estimator == estimator), None)
@@ -50,29 +75,51 @@ def conclude(
     study: StudyFolder,
     results: Sequence[TrialResult],
     confirmation: Confirmation | None = None,
-    *,
-    schedule: ScheduleName = "lockstep",
-    max_lag: int | None = None,
+    intent: Intent = Intent(),
 ) -> Conclusion:
     """Fit the laws to `results` and recommend by the rule of [advice]. Writes cost.json when there is none yet.
 
-    `schedule` and the largest lag that is allowed, in updates, are those of the intended run.
+    What the study's cache holds of these very runs is taken from there.
     """
-    fitted = fit_runs([result.run() for result in results])
+    logs = summaries(results, cache.read_logs(study))
+    fitted = _fitted(study, [result.run(logs[result.number].max_lag) for result in results])
     fit = FitResult(strata=[stratum.summary for stratum in fitted])
     decisive = next((s for s in fitted if s.summary.estimator == config.trainer.estimator), None)
     if decisive is None:
         return Conclusion(fitted, fit, None, f"no finished run of estimator {config.trainer.estimator!r} yet")
-    own = [result for result in results if result.config.trainer.estimator == config.trainer.estimator]
+    own = _own(config, results)
     try:
-        request = _request(config, study, own)
-        request = request.model_copy(update={"schedule": schedule, "max_lag": max_lag})
-        advice = recommend(decisive, request)
+        advice = recommend(decisive, _request(config, study, own, logs, intent))
     except NothingToSayError as error:
         return Conclusion(fitted, fit, None, _untrained(own) or str(error))
     said = [*advice.findings, *_about_checks(own)]
     advice = advice.model_copy(update={"valid_for": _valid_for(config, decisive), "findings": said})
     return Conclusion(fitted, fit, advice if confirmation is None else confirmed(advice, confirmation), None)
+
+
+def remember(study: StudyFolder, results: Sequence[TrialResult], conclusion: Conclusion) -> None:
+    """Keep in the study's cache what makes the same conclusion quick."""
+    cache.keep_logs(study, summaries(results, cache.read_logs(study)))
+    runs = [run for stratum in conclusion.fitted for run in stratum.runs]
+    if cache.read_fit(study, _in_order(runs)) is None:
+        strata = [(stratum.summary, stratum.posterior, stratum.runs) for stratum in conclusion.fitted]
+        cache.keep_fit(study, _in_order(runs), strata)
+    advice = conclusion.recommendation
+    if advice is not None and advice.suggested is not None:
+        cache.keep_suggestion(study, conclusion.suggestion_key, advice.suggested)
+
+
+def _fitted(study: StudyFolder, runs: Sequence[Run]) -> list[FittedStratum]:
+    """The fit of these runs; the laws are loaded only where it must be made."""
+    if (strata := cache.read_fit(study, _in_order(runs))) is not None:
+        return [FittedStratum(*stratum) for stratum in strata]
+    from calibrator.laws.fit import fit_runs
+
+    return fit_runs(runs)
+
+
+def _in_order(runs: Sequence[Run]) -> list[Run]:
+    return sorted(runs, key=lambda run: run.model_dump_json())
 
 
 def confirmed(advice: Recommendation, confirmation: Confirmation) -> Recommendation:
@@ -89,15 +136,18 @@ def confirmed(advice: Recommendation, confirmation: Confirmation) -> Recommendat
 
 
 def with_suggestion(
-    config: StudyConfig, results: Sequence[TrialResult], conclusion: Conclusion
+    config: StudyConfig,
+    results: Sequence[TrialResult],
+    conclusion: Conclusion,
+    study: StudyFolder | None = None,
 ) -> Conclusion:
     """Add what recorded ratios suggest for G and epsilon; apart, since it reads all shards."""
     advice = conclusion.recommendation
     if advice is None:
         return conclusion
-    own = [result for result in results if result.config.trainer.estimator == config.trainer.estimator]
-    suggested = _suggest(config, own, advice.sync_interval)
-    return replace(conclusion, recommendation=advice.model_copy(update={"suggested": suggested}))
+    suggested, key = _suggest(config, _own(config, results), advice.sync_interval, study)
+    advice = advice.model_copy(update={"suggested": suggested})
+    return replace(conclusion, recommendation=advice, suggestion_key=key)
 
 
 def embedded_cost() -> CostModel:
@@ -119,30 +169,14 @@ def study_cost(config: StudyConfig, study: StudyFolder, results: Sequence[TrialR
             (row for result in results for row in cycles(result.folder)),
             prompts_per_update=config.trainer.prompts_per_update,
             group_size=config.trainer.group_size,
-            response_length=_response_length(results),
+            response_length=response_length(summaries(results, cache.read_logs(study))),
             placement=config.resources.placement,
+            others=_paced(study),
         )
     else:
         return None
     write_json(study.cost, cost.model_dump(mode="json"))
     return cost
-
-
-def observed_gains(results: Sequence[TrialResult]) -> tuple[ObservedGain, ...]:
-    """How far stable runs had come at points of their curves, probes averaged in blocks."""
-    gains = []
-    for result in results:
-        curve = result.curve
-        if result.verdict.verdict is not Verdict.STABLE or curve.probes is None:
-            continue
-        start = float(np.mean(curve.rewards.value[: max(1, result.config.sync_interval)]))
-        for begin in range(0, len(curve.probes.value) - GAIN_STEP + 1, GAIN_STEP):
-            block = slice(begin, begin + GAIN_STEP)
-            reached = curve.cumulative_lr(float(curve.probes.version[block].mean()))
-            gains.append(
-                ObservedGain(cumulative_lr=reached, gain=float(curve.probes.value[block].mean()) - start)
-            )
-    return tuple(gains)
 
 
 def _about_checks(own: Sequence[TrialResult]) -> list[Finding]:
@@ -171,12 +205,29 @@ def _untrained(own: Sequence[TrialResult]) -> str | None:
     )
 
 
-def _request(config: StudyConfig, study: StudyFolder, own: Sequence[TrialResult]) -> AdviceRequest:
+def _request(
+    config: StudyConfig, study: StudyFolder, own: Sequence[TrialResult], logs: Logs, intent: Intent
+) -> AdviceRequest:
     cost = study_cost(config, study, own)
     if cost is None:
         raise NothingToSayError("no trial is finished, so nothing is known about the cost of an update")
+    asked = intent.horizon
+    found = [progress_finding(reward_curves(own, logs))]
+    horizon = config.advice.horizon
+    if asked is not None and asked.unit in ("tokens", "epochs"):
+        known = measured(config, own, logs)
+        horizon = updates_of(asked, known)
+        if horizon <= config.trainer.warmup:
+            raise StudyConfigError(
+                f"--horizon {asked.text}: {horizon} updates are not longer than the "
+                f"trainer.warmup = {config.trainer.warmup} of the study"
+            )
+        found.append(_converted(asked, horizon, known.tokens_per_update if asked.unit == "tokens" else None))
     return AdviceRequest(
-        horizon=config.advice.horizon,
+        horizon=horizon,
+        hours=asked.amount if asked is not None and asked.unit == "hours" else None,
+        horizon_asked=None if asked is None else asked.text,
+        price_per_hour=intent.price_per_hour,
         risk=config.advice.risk,
         rule=config.advice.rule,
         objective=config.advice.objective,
@@ -184,26 +235,73 @@ def _request(config: StudyConfig, study: StudyFolder, own: Sequence[TrialResult]
         group_size=config.trainer.group_size,
         epsilon=config.trainer.epsilon,
         warmup=config.trainer.warmup,
+        schedule=intent.schedule,
+        max_lag=intent.max_lag,
         cost=cost,
-        gains=observed_gains(own),
+        gains=observed_gains(own, logs),
+        measured=tuple(found),
     )
 
 
-def _suggest(config: StudyConfig, own: Sequence[TrialResult], sync_interval: int) -> Suggested | None:
-    """Resample what stable runs at this interval recorded; None when no such run recorded ratios."""
+def _converted(asked: Horizon, updates: int, tokens: float | None) -> Finding:
+    how = (
+        "at the P of the study and the prompts of its data set"
+        if tokens is None
+        else f"at {tokens:,.0f} response tokens an update, the median of its stable runs"
+    )
+    return Finding(code="horizon_converted", sentence=f"{asked.text} are T = {updates:,} updates, {how}.")
+
+
+def _paced(study: StudyFolder) -> list[TimedCycles]:
+    """Cycles of the runs that timed other batches, where the study made any."""
+    found = []
+    for folder in sorted((study.root / PACE).glob("*")):
+        config = read_record(folder / CONFIG, RunConfig, remedy=f"delete {folder}")
+        batch = config.trainer.prompts_per_update * config.trainer.group_size
+        found.append(TimedCycles(batch, cycles(folder)[1:]))
+    return found
+
+
+def _suggest(
+    config: StudyConfig, own: Sequence[TrialResult], sync_interval: int, study: StudyFolder | None
+) -> tuple[Suggested | None, str]:
+    """Resample what stable runs at this interval recorded, and the key of the answer in the cache.
+
+    None when no such run recorded ratios.
+    """
+    folders, setting = _recorded(config, own, sync_interval)
+    if not folders or config.trainer.estimator not in CAPPED:
+        return None, ""
+    key = cache.suggestion_key(folders, setting)
+    kept = None if study is None else cache.read_suggestion(study, key)
+    return kept or _resampled(folders, setting), key
+
+
+def _resampled(folders: Sequence[Path], setting: dict[str, Any]) -> Suggested:
+    """From the ratios that runs recorded, and their probes of larger groups where they made any."""
+    probes = [read_ratios(folder, LARGE_GROUPS) for folder in folders if list(folder.glob(LARGE_GROUPS))]
+    recorded = joined([read_ratios(folder) for folder in folders])
+    return suggest(recorded, probe=joined(probes) if probes else None, **setting)
+
+
+def _recorded(
+    config: StudyConfig, own: Sequence[TrialResult], sync_interval: int
+) -> tuple[list[Path], dict[str, Any]]:
+    """Folders of the stable runs at this interval that recorded ratios, and what `suggest` is asked."""
     near = [r for r in own if r.config.sync_interval == sync_interval and r.verdict.verdict is Verdict.STABLE]
-    records = [
-        read_ratios(result.folder) for result in near if list(result.folder.glob("ratios-*.safetensors"))
-    ]
-    if not records or config.trainer.estimator not in ("gmc", "tic", "tic_zero"):
-        return None
-    return suggest(
-        joined(records),
-        estimator=config.trainer.estimator,
-        group_size=config.trainer.group_size,
-        epsilon=config.trainer.epsilon,
-        batch=config.trainer.group_size * config.trainer.prompts_per_update,
-    )
+    folders = [result.folder for result in near if list(result.folder.glob("ratios-*.safetensors"))]
+    trainer = config.trainer
+    return folders, {
+        "estimator": trainer.estimator,
+        "group_size": trainer.group_size,
+        "epsilon": trainer.epsilon,
+        "batch": trainer.group_size * trainer.prompts_per_update,
+    }
+
+
+def _own(config: StudyConfig, results: Sequence[TrialResult]) -> list[TrialResult]:
+    """Trials of the estimator that decides."""
+    return [result for result in results if result.config.trainer.estimator == config.trainer.estimator]
 
 
 def _valid_for(config: StudyConfig, stratum: FittedStratum) -> ValidFor:
@@ -213,8 +311,3 @@ def _valid_for(config: StudyConfig, stratum: FittedStratum) -> ValidFor:
         longest_cumulative_lr=stratum.summary.longest_cumulative_lr,
         sync_intervals=list(config.sweep.sync_intervals),
     )
-
-
-def _response_length(results: Sequence[TrialResult]) -> float:
-    lengths = [float(np.nanmean(result.curve.witnesses["response_length"])) for result in results]
-    return float(f"{np.median(lengths):.4g}")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -11,6 +10,7 @@ from numpy.typing import ArrayLike
 from calibrator.laws import findings, hypotheses
 from calibrator.laws.boundaries import CEILING, CONSTANT, NAMES, POWER
 from calibrator.laws.evidence import MIN_EVENTS, Evidence, evidence, realised_intervals, seen_pairs
+from calibrator.laws.fitted import FittedStratum
 from calibrator.laws.identify import identifiable, refusal
 from calibrator.laws.maximum import maximum_likelihood
 from calibrator.laws.naive import logistic_boundary, naive_model
@@ -31,19 +31,12 @@ from calibrator.laws.types import (
     StratumFit,
 )
 
+__all__ = ["FittedStratum", "design_posterior", "fit_runs"]
+
 FEW_POINTS = 1024
 """Sampling points of a side question: enough for the two digits that its sentence shows."""
 CEILING_SHARE = 0.05
 """Posterior weight of the ceiling below which there is no talk of deaths near it."""
-
-
-@dataclass(frozen=True)
-class FittedStratum:
-    """A fit with what it rests on; `posterior` is None where no boundary can be given."""
-
-    summary: StratumFit
-    posterior: Posterior | None
-    runs: tuple[Run, ...]
 
 
 def fit_runs(runs: Sequence[Run]) -> list[FittedStratum]:

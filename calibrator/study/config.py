@@ -91,6 +91,9 @@ class ResourcesConfig(Config):
     engine: EngineName = "hf"
     """What generates: `hf` (transformers), `vllm` (in each trial's process) or `vllm-server` (a process beside it)."""
     placement: Literal["colocated", "separate"] = "colocated"
+    time_batches: bool = False
+    """Whether two short runs first time a quarter of the batch and four times it, so that cost.json tells what other
+    P and G cost."""
 
 
 class OutputConfig(Config):

@@ -86,15 +86,15 @@ class TrialResult:
         known = lags[np.isfinite(lags)]
         return int(known.max()) if known.size else min(self.config.sync_interval, self.config.updates) - 1
 
-    def run(self) -> Run:
-        """The trial as the laws see it."""
+    def run(self, max_lag: int | None = None) -> Run:
+        """The trial as the laws see it. `max_lag` where it is known already: the log is not read for it."""
         onset, cumulative = self.verdict.onset_updates, self.verdict.cumulative_lr_at_onset
         return Run(
             run=self.name,
             estimator=self.config.trainer.estimator,
             strata=strata(self.config),
             sync_interval=self.config.sync_interval,
-            max_lag=self.max_lag,
+            max_lag=self.max_lag if max_lag is None else max_lag,
             learning_rate=self.config.learning_rate,
             seed=self.config.seed,
             updates=self.verdict.updates,

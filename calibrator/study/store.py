@@ -19,6 +19,8 @@ from trainer.files import disk_errors, write_atomically
 from trainer.models import model_digest
 
 CONFIG_FILE, RESOLVED_FILE = "study.toml", "resolved.json"
+PACE = "pace"
+"""Folder of the runs that time other batches, with `resources.time_batches`."""
 
 
 @dataclass(frozen=True)

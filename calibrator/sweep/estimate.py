@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 from calibrator.study.config import StudyConfig
 from calibrator.sweep.design import ProposedRun
-from calibrator.sweep.rounds import CONFIRMATION_TRIES, proposals
+from calibrator.sweep.questions import CONFIRMATION_TRIES
+from calibrator.sweep.rounds import proposals
 from trainer.config import RunConfig
 from trainer.models import model_folder
 from trainer.models.memory import MemoryEstimate, count_parameters, estimate_memory

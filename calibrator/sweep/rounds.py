@@ -13,7 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import Protocol
 
-from calibrator.advice.types import Confirmation, Recommendation
+from calibrator.advice.types import Recommendation
 from calibrator.errors import CorruptStudyError
 from calibrator.handoff.conclude import Conclusion, conclude, embedded_cost, with_suggestion
 from calibrator.laws.observations import is_event
@@ -22,11 +22,14 @@ from calibrator.study.journal import Journal
 from calibrator.study.results import CONFIG, PROPOSAL, TrialResult, load_result
 from calibrator.study.store import StudyFolder, read_record, write_json
 from calibrator.sweep.design import DesignSpace, ProposedRun, first_round, narrow_enough, next_round
-from trainer.config import RunConfig, digest
-
-CONFIRM = "confirm"
-CONFIRMATION_TRIES = 2
-"""A confirmation that collapses lowers the recommendation, which is then confirmed once more."""
+from calibrator.sweep.questions import (
+    CONFIRM,
+    CONFIRMATION_TRIES,
+    confirmation,
+    confirmation_stage,
+    question_of,
+)
+from trainer.config import RunConfig
 
 
 class Execute(Protocol):
@@ -228,17 +231,6 @@ def proposals(config: StudyConfig, estimator: str, results: Sequence[TrialResult
     return next_round(own, space, round_size=size, seconds_per_update=seconds)
 
 
-def question_of(config: StudyConfig) -> str:
-    """Digest of what is asked of the study: confirmations belong to the question that they answered."""
-    return digest([config.advice.model_dump(mode="json"), config.sweep.sharp_enough])[:8]
-
-
-def confirmation_stage(question: str, attempt: int, advice: Recommendation) -> str:
-    """Name of the stage that confirms a recommendation."""
-    numbers = f"S{advice.sync_interval}-eta{advice.learning_rate:g}-T{advice.horizon}"
-    return f"{CONFIRM}-{question}-{attempt}-{numbers}"
-
-
 def design_space(config: StudyConfig, estimator: str) -> DesignSpace:
     """What the sweep of one estimator may choose from."""
     return DesignSpace(
@@ -249,20 +241,6 @@ def design_space(config: StudyConfig, estimator: str) -> DesignSpace:
         longest=config.longest,
         warmup=config.trainer.warmup,
         risk=config.advice.risk,
-    )
-
-
-def confirmation(done: Sequence[TrialResult]) -> Confirmation:
-    """Summary of the runs at the recommended numbers."""
-    return Confirmation(
-        trials=[result.number for result in done],
-        sync_interval=done[0].config.sync_interval,
-        verdicts=[result.verdict.verdict.value for result in done],
-        learning_rate=done[0].config.learning_rate,
-        updates=done[0].config.updates,
-        cumulative_lr=min(result.verdict.cumulative_lr_total or 0.0 for result in done),
-        held_out_before=done[0].summary.held_out_before or 0.0,
-        held_out_after=[result.summary.held_out_after for result in done],
     )
 
 

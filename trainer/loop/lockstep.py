@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from trainer.engines import make_engine
 from trainer.errors import NonFiniteError
+from trainer.loop.group_probe import probed_update
 from trainer.loop.mismatch import fresh_behaviour
 from trainer.loop.sampling import draw_rollouts
 from trainer.loop.session import FINISHED, Session
@@ -14,7 +15,7 @@ def lockstep(session: Session) -> tuple[int, str]:
     config = session.config
     engine = make_engine(session.policy, config)
     try:
-        update = session.start
+        update, probed = session.start, probed_update(config)
         while update < config.updates:
             session.checkpoint_when_due(update)
             with session.recorder.clock.phase("synchronize"):
@@ -35,6 +36,8 @@ def lockstep(session: Session) -> tuple[int, str]:
                 session.policy, cycle, config, first=update, clock=session.recorder.clock
             )
             for start in range(0, len(cycle), session.batch_size):
+                if update == probed:
+                    session.probe_groups(engine, update)
                 ended = session.update(update, cycle.rows(start, start + session.batch_size), measured)
                 measured = {}
                 update += 1

@@ -11,8 +11,10 @@ from torch import Tensor
 
 from trainer.checkpoint import Progress, load_checkpoint, save_checkpoint
 from trainer.config import RunConfig, cumulative_learning_rate, learning_rate_at
+from trainer.engines.protocol import Engine
 from trainer.errors import ConfigError, NonFiniteError
 from trainer.loop.evaluation import HeldOut
+from trainer.loop.group_probe import group_probe
 from trainer.loop.learner import Learner
 from trainer.loop.recorder import TIMINGS, Recorder, read_rows
 from trainer.loop.rollouts import Rollouts, Weights
@@ -158,6 +160,14 @@ class Session:
             return {}
         with self.recorder.clock.phase("probe"):
             return staleness_bias(self.policy, rollouts, self.config.trainer)
+
+    def probe_groups(self, engine: Engine, update: int) -> None:
+        """Record groups larger than those of the run, drawn by `engine` before `update`."""
+        with self.recorder.clock.phase("probe"):
+            try:
+                group_probe(engine, self.policy, self.task, self.config, self.folder, update=update)
+            except NonFiniteError:  # a policy that broke down ends the run at its next update
+                return
 
     def finish(self, updates: int, ended: str) -> RunSummary:
         """Close the books after `updates` updates."""

@@ -5,8 +5,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from calibrator.advice.cost import CostModel, cost_from_timings
-from calibrator.errors import CorruptStudyError
+from calibrator.advice.cost import CostModel, TimedCycles, _line, cost_from_timings
+from calibrator.errors import CorruptStudyError, NothingToSayError
 
 SETTING = {"prompts_per_update": 8, "group_size": 16, "response_length": 9.0}
 
@@ -54,3 +54,54 @@ def test_a_cost_of_nothing_is_refused(cost: CostModel) -> None:
 
 def test_json_round_trip(cost: CostModel) -> None:
     assert CostModel.model_validate_json(cost.model_dump_json()) == cost
+
+
+def timed(batch: int, updates: int, noise: float = 1.0) -> dict[str, float]:
+    """A cycle whose seconds follow known terms."""
+    rows = batch * updates
+    return {
+        "generate": noise * (0.05 + 2e-4 * rows),
+        "score": noise * 1e-5 * rows,
+        "learn": noise * updates * (0.02 + 8e-4 * batch),
+        "synchronize": 0.01,
+        "updates": updates,
+    }
+
+
+def test_terms_are_found_again_and_predict_other_settings() -> None:
+    swept = [timed(128, S, noise) for S in (1, 4, 16) for noise in (0.95, 1.0, 1.05)]
+    others = [TimedCycles(batch, [timed(batch, 4)] * 3) for batch in (32, 512)]
+    cost = cost_from_timings(swept, **SETTING, others=others)
+    for S, P, G in ((8, 4, 16), (2, 16, 16), (12, 8, 32)):
+        row = timed(P * G, S)
+        truth = sum(row[part] for part in ("generate", "score", "learn", "synchronize")) / S
+        assert cost.seconds_at(S, P, G) == pytest.approx(truth, rel=1e-3)
+    assert cost.seconds_at(4, 8, 16) == cost.seconds_per_update(4)
+
+
+def test_a_call_of_the_engine_is_shared_by_the_updates_of_a_cycle() -> None:
+    cost = cost_from_timings([timed(128, S) for S in (1, 4, 16)] * 2, **SETTING)
+    gained = cost.seconds_per_update(1) - cost.seconds_per_update(16)
+    assert gained == pytest.approx((0.05 + 0.01) * (1 - 1 / 16), rel=1e-3)
+
+
+def test_one_batch_alone_predicts_no_other() -> None:
+    cost = cost_from_timings([timed(128, S) for S in (1, 4, 16)], **SETTING)
+    with pytest.raises(NothingToSayError, match="never timed"):
+        cost.seconds_at(4, 4, 16)
+    assert cost.seconds_at(4, 16, 8) == cost.seconds_per_update(4)  # as many trajectories
+
+
+def test_one_interval_alone_has_no_terms() -> None:
+    assert cost_from_timings([row()] * 3, **SETTING).terms is None
+
+
+@settings(deadline=None, max_examples=40)
+@given(
+    seconds=st.dictionaries(st.integers(1, 10_000), st.floats(1e-6, 100), min_size=2, max_size=6),
+)
+def test_terms_are_never_negative(seconds: dict[int, float]) -> None:
+    a, b = _line(seconds)
+    assert a >= 0
+    assert b >= 0
+    assert a + b > 0

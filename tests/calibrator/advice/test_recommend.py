@@ -7,18 +7,26 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from calibrator.advice.bounds import bounds_sentence, upper_bounds
 from calibrator.advice.cost import CostModel
 from calibrator.advice.recommend import recommend
 from calibrator.advice.request import AdviceRequest, ObservedGain
 from calibrator.advice.rules import stable_limit
 from calibrator.advice.types import Recommendation
 from calibrator.errors import NothingToSayError
-from calibrator.laws.fit import FittedStratum
+from calibrator.laws.fitted import FittedStratum
 from calibrator.laws.posterior import CEILING, CONSTANT, Posterior
-from calibrator.laws.types import Finding, Run
+from calibrator.laws.types import BudgetFit, Estimate, Finding, Run, SeenPair
 
 MakePosterior = Callable[..., Posterior]
 MakeFitted = Callable[..., FittedStratum]
+ONE = Estimate(estimate=1.0, low=0.8, high=1.2)
+BUDGET = BudgetFit(
+    B=Estimate(estimate=0.05, low=0.04, high=0.06),
+    beta=ONE,
+    gamma=Estimate(estimate=0.0, low=-0.1, high=0.1),
+    sigma=Estimate(estimate=0.3, low=0.2, high=0.4),
+)
 GAINS = (ObservedGain(cumulative_lr=0.1, gain=0.2), ObservedGain(cumulative_lr=0.3, gain=0.5))
 
 
@@ -171,7 +179,7 @@ def test_budget_limited_goes_above_the_boundary_and_says_so(fitted: FittedStratu
     assert "collapses_at_budget" not in codes(stable)
 
 
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None, max_examples=12)
 @given(horizon=st.integers(70, 10**6), risk=st.floats(0.001, 0.3))
 def test_conservative_never_exceeds_stable(
     make_fitted: MakeFitted, mixed: Posterior, cost: CostModel, horizon: int, risk: float
@@ -207,3 +215,73 @@ def test_a_single_interval_is_named(
     answer = recommend(make_fitted(make_posterior(), runs), request(cost))
     assert answer.sync_interval == 16
     assert "one_interval" in codes(answer)
+
+
+def test_each_row_holds_what_the_three_rules_allow(fitted: FittedStratum, cost: CostModel) -> None:
+    for row in recommend(fitted, request(cost, horizon=5000)).frontier:
+        assert row.limits["conservative"] <= row.limits["stable"] <= row.limits["budget-limited"]
+        assert row.max_learning_rate == row.limits["stable"]
+        assert row.cumulative_lr == pytest.approx(5000 * row.learning_rate, rel=1e-5)
+
+
+def test_hours_and_price_follow_from_measured_seconds(fitted: FittedStratum, cost: CostModel) -> None:
+    answer = recommend(fitted, request(cost, horizon=5000, price_per_hour=2.5))
+    assert answer.price_per_hour == 2.5
+    for row in answer.frontier:
+        assert row.hours == pytest.approx(5000 * cost.seconds_per_update(row.sync_interval) / 3600, rel=1e-5)
+        assert row.price == pytest.approx(2.5 * row.hours, rel=1e-5)
+    assert all(row.price is None for row in recommend(fitted, request(cost)).frontier)
+
+
+def test_a_horizon_in_hours_gives_each_interval_its_own_updates(
+    fitted: FittedStratum, cost: CostModel
+) -> None:
+    answer = recommend(fitted, request(cost, horizon=1, hours=2.0, horizon_asked="2h", gains=GAINS))
+    for row in answer.frontier:
+        seconds = cost.seconds_per_update(row.sync_interval)
+        assert row.horizon == int(7200 / seconds)
+        assert row.hours == pytest.approx(2.0, rel=1e-3)
+        assert row.floor_learning_rate == pytest.approx(0.3 / row.horizon, rel=1e-5)
+    updates = [row.horizon for row in answer.frontier]
+    assert updates == sorted(updates)
+    assert updates[0] < updates[-1]
+    chosen = next(row for row in answer.frontier if row.sync_interval == answer.sync_interval)
+    assert (answer.horizon, answer.horizon_asked) == (chosen.horizon, "2h")
+
+
+def test_too_few_hours_are_refused(fitted: FittedStratum, cost: CostModel) -> None:
+    with pytest.raises(NothingToSayError, match=r"0\.0001 hours"):
+        recommend(fitted, request(cost, hours=1e-4))
+
+
+def test_far_beyond_what_was_watched_the_answer_says_what_it_rests_on(
+    make_fitted: MakeFitted, make_posterior: MakePosterior, cost: CostModel
+) -> None:
+    stratum = make_fitted(make_posterior(spread=0.1))
+    summary = stratum.summary.model_copy(update={"budget": BUDGET})
+    stratum = FittedStratum(summary, stratum.posterior, stratum.runs)
+    answer = recommend(stratum, request(cost, horizon=40_000))
+    assert answer.extrapolation >= 10
+    (said,) = (finding.sentence for finding in answer.findings if finding.code == "extrapolates")
+    for words in ("rests on the law alone", "it is assumed", "L = B = 0.05", "run S ="):
+        assert words in said
+    near = recommend(stratum, request(cost, horizon=int(40_000 * 2 / answer.extrapolation)))
+    assert "rests on" not in next(f.sentence for f in near.findings if f.code == "extrapolates")
+
+
+def test_where_all_collapsed_the_refusal_bounds_the_rate_from_above(make_fitted: MakeFitted) -> None:
+    pairs = [
+        SeenPair(
+            sync_interval=S,
+            learning_rate=rate,
+            runs=2,
+            collapsed=collapsed,
+            cumulative_lr=0.1,
+            collapse_probability=Estimate(estimate=collapsed / 2, low=0.3, high=1.0),
+        )
+        for S, rate, collapsed in ((4, 1e-2, 2), (4, 2e-2, 2), (16, 1e-3, 0), (16, 4e-3, 2), (64, 1e-3, 1))
+    ]
+    bounds = upper_bounds(pairs)
+    assert [(bound.sync_interval, bound.learning_rate) for bound in bounds] == [(4, 1e-2), (16, 4e-3)]
+    assert "0.01 at S = 4" in bounds_sentence(bounds)
+    assert bounds_sentence([]) == ""
