@@ -8,67 +8,46 @@ from typing import Annotated, Literal
 import typer
 
 from calibrator.cli.errors import answers_errors
+from calibrator.cli.options import (
+    MOST_UPDATES,
+    Folder,
+    Horizon,
+    Json,
+    LogFields,
+    Objective,
+    Only,
+    Risk,
+    Rule,
+    Sources,
+    StudyFile,
+)
 from trainer.names import EngineName, ScheduleName
 
 app = typer.Typer(
     name="calibrate",
-    help="Calibrates asynchronous GRPO before the big run: S, eta, G and epsilon from a sweep of short real runs.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
 
-StudyFile = Annotated[
-    Path | None,
-    typer.Argument(
-        metavar="[STUDY.toml]", help="Study file; without it the embedded default.", show_default=False
-    ),
-]
-Folder = Annotated[
-    Path | None,
-    typer.Option("--folder", help="Study folder, instead of output.folder.", show_default=False),
-]
-Sources = Annotated[
-    list[Path],
-    typer.Argument(
-        metavar="RUNS.csv|STUDY|LOG...",
-        help="Tables of judged runs, a study folder, or logs of any framework; they may be mixed.",
-    ),
-]
-LogFields = Annotated[
-    Path | None,
-    typer.Option(
-        "--settings",
-        metavar="FILE.json",
-        help="Name of each log, with the fields of `calibrate judge` for it.",
-        show_default=False,
-    ),
-]
-MOST_UPDATES = 10**9
-Horizon = Annotated[
-    int | None,
-    typer.Option(
-        "--horizon",
-        min=1,
-        max=MOST_UPDATES,
-        help="T: updates of the run that you intend.",
-        show_default=False,
-    ),
-]
-Objective = Literal["time", "progress"]
-Rule = Literal["stable", "conservative", "budget-limited"]
-Risk = Annotated[float, typer.Option("--risk", help="Accepted probability of a collapse, below 0.5.")]
-Only = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--only",
-        metavar="KEY=VALUE",
-        help="Only runs with this setting (estimator=gmc, or a column of the table); may be repeated.",
-        show_default=False,
-    ),
-]
-Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        from importlib.metadata import version
+
+        print(version("grpo-calibrator"))
+        raise typer.Exit
+
+
+@app.callback()
+def calibrate(
+    version: Annotated[
+        bool,
+        typer.Option("--version", help="Print the version.", is_eager=True, callback=_print_version),
+    ] = False,
+) -> None:
+    """Calibrates asynchronous GRPO before the big run: S, eta, G and epsilon from a sweep of short real runs."""
 
 
 @app.command()

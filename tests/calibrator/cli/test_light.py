@@ -29,6 +29,7 @@ def run(*arguments: object, cwd: Path) -> subprocess.CompletedProcess[str]:
     "arguments",
     [
         ["--help"],
+        ["--version"],
         ["run", "--help"],
         ["plan"],
         ["init"],
