@@ -84,6 +84,7 @@ def recommend(fitted: FittedStratum, request: AdviceRequest) -> Recommendation:
             *horizon_findings(extrapolation, floor, request, chosen, fitted.summary),
             *request.measured,
             *unmeasured_findings(request),
+            *fitted.summary.findings,
         ],
     )
 

@@ -253,6 +253,8 @@ STATUS_OF_CODE: dict[str, Status] = {
             "untested_survivors",
             "alpha_not_one",
             "checked_runs",
+            "progress_follows_clock",
+            "progress_not_compared",
         ),
         "NOTE",
     ),
@@ -274,10 +276,11 @@ COVERED_BY: dict[str, set[str]] = {
 def finding_checks(view: StudyView) -> list[Check]:
     """Findings of the study, the recommendation and the fit; each sentence once."""
     advice = view.recommendation.findings if view.recommendation else []
-    labelled = [(f, "") for f in (*view.findings, *advice)]
+    labelled: list[tuple[Finding, str]] = []
     for stratum in view.fit.strata:
         label = view.label(stratum_key(stratum.estimator, stratum.strata)) if len(view.fit.strata) > 1 else ""
         labelled += [(f, label) for f in stratum.findings]
+    labelled += [(f, "") for f in (*view.findings, *advice)]  # a recommendation repeats those of its fit
     unique: dict[tuple[str, str], Check] = {}
     for finding, label in labelled:
         unique.setdefault((finding.code, finding.sentence), _finding_check(finding, label))
