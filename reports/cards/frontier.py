@@ -28,16 +28,16 @@ def frontier(view: StudyView) -> Card:
         return Card(
             "frontier", TITLE, (Paragraph("No interval could be rated, because nothing is recommended."),)
         )
-    return Card("frontier", TITLE, (_table(rec, _cost_origin(view)), *_limits(rec)))
+    return Card("frontier", TITLE, (_safe(rec), *_limits(rec), *_price(rec, _cost_origin(view))))
 
 
 def _cost_origin(view: StudyView) -> Origin:
     return view.cost.origin if view.cost is not None else "measured"
 
 
-def _table(rec: Recommendation, cost: Origin) -> Table:
-    every = (
-        Shown(Column("S", "number", origin="assumed"), lambda row: count(row.sync_interval)),
+def _safe(rec: Recommendation) -> Table:
+    shown = (
+        _sync_interval(),
         Shown(Column("eta", "number", origin="derived"), lambda row: rate(row.learning_rate)),
         Shown(
             Column("eta_max [90 %]", "number", origin="derived"),
@@ -47,21 +47,40 @@ def _table(rec: Recommendation, cost: Origin) -> Table:
             Column("P(collapse by T)", "number", origin="derived"),
             lambda row: interval(row.collapse_probability, percent),
         ),
-        _optional("time / update", "seconds_per_update", seconds, cost),
-        _optional("progress, LR / s", "progress_per_second", significant, "derived"),
-        _optional("T, updates", "horizon", count, "derived"),
-        _optional("L at T", "cumulative_lr", significant, "derived"),
-        _optional("time to T", "hours", lambda hours: seconds(3600 * hours), "derived"),
-        _optional("price to T", "price", significant, "derived"),
     )
-    shown = [each for each in every if any(each.value(row) is not None for row in rec.frontier)]
     rows = tuple((*(each.value(row) or "-" for each in shown), _note(row, rec)) for row in rec.frontier)
-    marked = frozenset(i for i, row in enumerate(rec.frontier) if row.sync_interval == rec.sync_interval)
     caption = (
         f"eta: largest rate that the rule allows, rounded down to two digits; eta_max: where half of the "
         f"runs are prone to collapse; T = {count(rec.horizon)} updates"
     )
-    return Table(caption, (*(each.column for each in shown), Column("note")), rows, marked)
+    return Table(caption, (*(each.column for each in shown), Column("note")), rows, _marked(rec))
+
+
+def _price(rec: Recommendation, cost: Origin) -> tuple[Table, ...]:
+    """What a run to T takes and reaches at each S, as far as it was measured."""
+    known = (
+        _optional("T, updates", "horizon", count, "derived"),
+        _optional("L at T", "cumulative_lr", significant, "derived"),
+        _optional("time / update", "seconds_per_update", seconds, cost),
+        _optional("LR / s", "progress_per_second", significant, "derived"),
+        _optional("time to T", "hours", lambda hours: seconds(3600 * hours), "derived"),
+        _optional("price to T", "price", significant, "derived"),
+    )
+    shown = [each for each in known if any(each.value(row) is not None for row in rec.frontier)]
+    if not shown:
+        return ()
+    columns = (_sync_interval(), *shown)
+    rows = tuple(tuple(each.value(row) or "-" for each in columns) for row in rec.frontier)
+    caption = "What a run takes at that eta, and its progress on the clock L"
+    return (Table(caption, tuple(each.column for each in columns), rows, _marked(rec)),)
+
+
+def _sync_interval() -> Shown:
+    return Shown(Column("S", "number", origin="assumed"), lambda row: count(row.sync_interval))
+
+
+def _marked(rec: Recommendation) -> frozenset[int]:
+    return frozenset(i for i, row in enumerate(rec.frontier) if row.sync_interval == rec.sync_interval)
 
 
 def _optional(title: str, field: str, form: Callable[[float], Number], origin: Origin) -> Shown:
@@ -71,7 +90,7 @@ def _optional(title: str, field: str, form: Callable[[float], Number], origin: O
         found = getattr(row, field, None)
         return None if found is None else form(found)
 
-    return Shown(Column(title, "number", wide_only=True, origin=origin), value)
+    return Shown(Column(title, "number", origin=origin), value)
 
 
 def _note(row: FrontierRow, rec: Recommendation) -> str:
@@ -102,6 +121,5 @@ def _limits(rec: Recommendation) -> tuple[Table, ...]:
         )
         for S, found in limits.items()
     )
-    marked = frozenset(i for i, row in enumerate(rec.frontier) if row.sync_interval == rec.sync_interval)
     caption = "Largest safe eta by each rule, and the eta below which nothing useful is learned"
-    return (Table(caption, columns, rows, marked),)
+    return (Table(caption, columns, rows, _marked(rec)),)
