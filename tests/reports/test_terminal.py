@@ -49,8 +49,8 @@ def test_says_what_to_set_first_and_what_to_type_last(view: StudyView) -> None:
 
 
 def test_narrow_tables_leave_out_and_wide_ones_show(view: StudyView) -> None:
-    assert "time / update" not in rendered(view, 80)
-    assert "time / update" in rendered(view, 200)
+    assert "LR at S = 1" not in rendered(view, 80)
+    assert "LR at S = 1" in rendered(view, 200)
 
 
 def test_names_are_never_markup(hostile: StudyView) -> None:
