@@ -7,8 +7,8 @@ BIN    := $(VENV)/bin
 PIP    := $(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt
 TORCH  := $(shell grep '^torch==' constraints.txt)
 
-# Two files of tests at a time; trials and vLLM's engines take a core each.
-PYTEST := $(BIN)/pytest --numprocesses 2 --dist loadfile
+# Two files of tests at a time; not those of vLLM, whose engines want the machine for themselves.
+PYTEST := $(BIN)/pytest --numprocesses 2 --dist loadfile -m "not vllm"
 
 .PHONY: demo test test-vllm check bench clean
 
@@ -17,6 +17,7 @@ demo: $(VENV)/.installed
 
 test: check $(VENV)/.vllm
 	$(PYTEST)
+	$(BIN)/pytest -m vllm
 
 # Rollouts by vLLM, on a CPU for real.
 test-vllm: $(VENV)/.dev $(VENV)/.vllm

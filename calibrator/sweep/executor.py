@@ -7,6 +7,7 @@ seconds. With GPUs each trial starts anew: CUDA does not survive a fork, and a t
 from __future__ import annotations
 
 import multiprocessing
+import os
 import signal
 import time
 from collections.abc import Callable, Sequence
@@ -82,19 +83,27 @@ def run_all(folders: Sequence[Path], slots: Slots, *, target: Callable[[str], No
 def start_process(target: Callable[[str], None], folder: Path, devices: tuple[str, ...]) -> BaseProcess:
     """Start one trial on its devices."""
     process: BaseProcess
+    wanted = _trial_environment(devices)
     if devices:
         process = multiprocessing.get_context("spawn").Process(target=target, args=(str(folder),))
     else:
         multiprocessing.set_forkserver_preload([*PRELOAD, "calibrator.sweep.trial"])
-        process = multiprocessing.get_context("forkserver").Process(target=target, args=(str(folder),))
+        context = multiprocessing.get_context("forkserver")
+        process = context.Process(target=_in_environment, args=(wanted, target, str(folder)))
     try:
-        with environment(_trial_environment(devices)):
+        with environment(wanted):
             process.start()
     except (EOFError, ConnectionError) as error:
         raise MachineError(
             "the process that starts trials was killed (out of memory?): run the same command again, it continues"
         ) from error
     return process
+
+
+def _in_environment(wanted: dict[str, str], target: Callable[[str], None], folder: str) -> None:
+    """A fork has the environment in which the server of forks was started, perhaps by somebody else."""
+    os.environ.update(wanted)
+    target(folder)
 
 
 def end_processes(processes: Sequence[BaseProcess], *, patience: float = 5.0) -> None:

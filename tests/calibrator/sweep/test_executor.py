@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import multiprocessing
 import os
 import signal
 import time
+from multiprocessing import forkserver
 from pathlib import Path
 
 import pytest
@@ -98,6 +100,20 @@ def test_a_cpu_trial_sees_no_device(folders: list[Path], monkeypatch: pytest.Mon
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "4,5")
     slots = make_slots(workers=1, gpus_per_trial=0)
     run_all(folders[:1], slots, target=reports_devices, on_tick=ignore_ticks)
+    assert seen(folders[0])["cuda"] == ""
+
+
+def test_a_server_of_forks_that_somebody_else_started_shows_no_device(
+    folders: list[Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    forkserver._forkserver._stop()  # type: ignore[attr-defined]
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    other = multiprocessing.get_context("forkserver").Process(target=says_nothing, args=("",))
+    other.start()
+    other.join()
+    run_all(
+        folders[:1], make_slots(workers=1, gpus_per_trial=0), target=reports_devices, on_tick=ignore_ticks
+    )
     assert seen(folders[0])["cuda"] == ""
 
 
