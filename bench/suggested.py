@@ -1,10 +1,10 @@
 """What resampled ratios say about other pairs (G, epsilon), beside runs that were made with them.
 
-`python bench/suggested.py [--folder DIR] [--updates 160] [--runs 6] [--json]`. The embedded default, gmc, S = 16 at half
-of the largest stable rate, where the cap acts; ten minutes on one idle core. K runs with the swept pair G = 16, epsilon =
-0.2 are recorded, as a study has several at the S that it recommends; from these alone cap activation and lost ratio mass
-of five other pairs are predicted, with 90 % intervals. Then K runs are made with each pair, with other seeds, as many
-trajectories an update and as many updates.
+`python bench/suggested.py [--folder DIR] [--updates 160] [--runs 6] [--json]`. The embedded default, gmc, S = 16 at
+half of the largest stable rate, where the cap acts; ten minutes on one idle core. K runs with the swept pair G = 16,
+epsilon = 0.2 are recorded, as a study has several at the S that it recommends; from these alone cap activation and lost
+ratio mass of five other pairs are predicted, with 90 % intervals. Then K runs are made with each pair, with other
+seeds, as many trajectories an update and as many updates.
 
 What is predictable: averages over whole runs of the same length, S, rate and batch. Another pair trains another policy,
 but Adam makes steps of the same size whatever the weights of a batch, so that ratios spread alike. The interval is that
