@@ -13,16 +13,11 @@ from calibrator.errors import StudyConfigError
 from calibrator.laws.table import REQUIRED, read_runs
 from calibrator.laws.types import Run
 from calibrator.runlogs.settings import LogSettings, read_fields, settings_of
-from calibrator.study.store import RESOLVED_FILE
+from calibrator.study.store import is_study
 from reports.numbers import visible
 
 TABLE_COLUMNS = 3
 """Columns of RUNS.csv in a header from which a CSV file is one, if perhaps an incomplete one, and no log."""
-
-
-def is_study(path: Path) -> bool:
-    """Whether `path` is the folder of a study that `calibrate run` made."""
-    return (path / RESOLVED_FILE).is_file()
 
 
 def gather(paths: Sequence[Path], settings: Path | None) -> list[Run]:
