@@ -1,15 +1,16 @@
 """What resampled ratios say about other pairs (G, epsilon), beside runs that were made with them.
 
-`python bench/suggested.py [--folder DIR] [--updates 512] [--seeds 3] [--json]`. The embedded default, gmc, S = 32 at a
-stable rate at which the cap acts; half an hour on one idle core. One run with the swept pair G = 16, epsilon = 0.2 is
-recorded; from it alone cap activation and lost ratio mass of five other pairs are predicted, with 90 % intervals. Then
-runs are made with each pair, with other seeds, as many trajectories an update and as many updates.
+`python bench/suggested.py [--folder DIR] [--updates 160] [--runs 6] [--json]`. The embedded default, gmc, S = 16 at
+half of the largest stable rate, where the cap acts; ten minutes on one idle core. K runs with the swept pair G = 16,
+epsilon = 0.2 are recorded, as a study has several at the S that it recommends; from these alone cap activation and lost
+ratio mass of five other pairs are predicted, with 90 % intervals. Then K runs are made with each pair, with other
+seeds, as many trajectories an update and as many updates.
 
-What is predictable: averages over a whole run of the same length, S, rate and batch. Another pair trains another
-policy, but Adam makes steps of the same size whatever the weights of a batch, so that ratios spread alike. The interval
-is that of the mean over the runs that are made: the recorded run's own (`calibrator.advice.resample`), its spread
-times sqrt(1 + 1/K) for K runs. Small epsilons are taken, since lost mass beyond large ones comes from a few
-trajectories in ten thousand.
+What is predictable: averages over whole runs of the same length, S, rate and batch. Another pair trains another policy,
+but Adam makes steps of the same size whatever the weights of a batch, so that ratios spread alike. The interval is that
+of the mean over the runs that are made: the recorded runs' own (`calibrator.advice.resample`), its spread times sqrt(2)
+since as many runs are made as were recorded. Runs end early because the cap acts early; small epsilons are taken since
+lost mass beyond large ones comes from a few trajectories in ten thousand.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ import math
 import os
 import sys
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -29,13 +31,13 @@ sys.path = [entry for entry in sys.path if Path(entry or ".").resolve() != Path(
 
 import numpy as np
 
-from calibrator.advice.ratios import complete_groups, read_ratios
+from calibrator.advice.ratios import complete_groups, joined, read_ratios
 from calibrator.advice.suggest import rate_pairs, sources_of
 from calibrator.advice.types import SuggestionRow
 from trainer.config import ProbeConfig, RunConfig, TrainerConfig
 from trainer.loop.train import train
 
-S, RATE, BATCH = 32, 1.2e-4, 128
+S, RATE, BATCH = 16, 2.4e-4, 128
 SWEPT = (16, 0.2)
 PAIRS = ((4, 0.05), (8, 0.02), (8, 0.05), (16, 0.02), (16, 0.05))
 NAMES = ("cap_activation", "lost_mass")
@@ -81,9 +83,10 @@ def make(folder: Path, pair: tuple[int, float], *, seed: int, updates: int) -> P
     return run
 
 
-def predicted(recorded: Path, pair: tuple[int, float]) -> SuggestionRow:
-    """The row of a suggestion, from the recorded run alone."""
-    (row,) = rate_pairs(sources_of(read_ratios(recorded)), "gmc", [pair[0]], [pair[1]])
+def predicted(recorded: Sequence[Path], pair: tuple[int, float]) -> SuggestionRow:
+    """The row of a suggestion, from the recorded runs alone."""
+    sources = sources_of(joined([read_ratios(run) for run in recorded]))
+    (row,) = rate_pairs(sources, "gmc", [pair[0]], [pair[1]])
     return row.row
 
 
@@ -96,12 +99,12 @@ def measured(run: Path, epsilon: float) -> dict[str, float]:
     }
 
 
-def compare(row: SuggestionRow, runs: list[dict[str, float]]) -> list[Compared]:
-    """Prediction and measurement of both numbers."""
+def compare(row: SuggestionRow, runs: list[dict[str, float]], recorded: int) -> list[Compared]:
+    """Prediction from `recorded` runs and measurement of both numbers."""
     found = []
     for name in NAMES:
         value, (_, high) = getattr(row, name), row.intervals[name]
-        spread = (high / value) ** math.sqrt(1 + 1 / len(runs))
+        spread = (high / value) ** math.sqrt(1 + recorded / len(runs))
         seen = [run[name] for run in runs]
         found.append(
             Compared(
@@ -122,18 +125,18 @@ def main() -> None:
     """Make the runs that are missing, print one line for each number, then how many pairs hold."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--folder", type=Path)
-    parser.add_argument("--updates", type=int, default=512)
-    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--updates", type=int, default=160)
+    parser.add_argument("--runs", type=int, default=6)
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
     folder = options.folder or Path(tempfile.mkdtemp())
-    recorded = make(folder, SWEPT, seed=0, updates=options.updates)
+    numbers = range(1, options.runs + 1)
+    recorded = [make(folder, SWEPT, seed=100 + number, updates=options.updates) for number in numbers]
     rows: list[Compared] = []
     for pair in PAIRS:
-        runs = [
-            make(folder, pair, seed=seed, updates=options.updates) for seed in range(1, options.seeds + 1)
-        ]
-        rows += compare(predicted(recorded, pair), [measured(run, pair[1]) for run in runs])
+        runs = [make(folder, pair, seed=number, updates=options.updates) for number in numbers]
+        seen = [measured(run, pair[1]) for run in runs]
+        rows += compare(predicted(recorded, pair), seen, len(recorded))
     holding = sum(all(row.holds for row in rows if row[:2] == pair) for pair in PAIRS)
     if options.json:
         content: dict[str, Any] = {"rows": [row._asdict() for row in rows], "pairs_that_hold": holding}

@@ -45,8 +45,8 @@ def recorded(folder: Path, group_size: int, seed: int, spread: float = 0.3) -> P
 def test_a_run_with_another_pair_is_predicted_where_ratios_are_alike(tmp_path: Path) -> None:
     source = recorded(tmp_path / "source", 16, 0)
     other = recorded(tmp_path / "other", 8, 1)
-    row = suggested.predicted(source, (8, 0.05))
-    rows = suggested.compare(row, [suggested.measured(other, 0.05)])
+    row = suggested.predicted([source], (8, 0.05))
+    rows = suggested.compare(row, [suggested.measured(other, 0.05)], 1)
     assert [each.name for each in rows] == ["cap_activation", "lost_mass"]
     assert all(each.holds for each in rows)
 
@@ -54,8 +54,8 @@ def test_a_run_with_another_pair_is_predicted_where_ratios_are_alike(tmp_path: P
 def test_a_run_whose_ratios_spread_wider_is_no_hit(tmp_path: Path) -> None:
     source = recorded(tmp_path / "source", 16, 0)
     other = recorded(tmp_path / "other", 8, 1, spread=0.6)
-    row = suggested.predicted(source, (8, 0.05))
-    assert not any(each.holds for each in suggested.compare(row, [suggested.measured(other, 0.05)]))
+    row = suggested.predicted([source], (8, 0.05))
+    assert not any(each.holds for each in suggested.compare(row, [suggested.measured(other, 0.05)], 1))
 
 
 def test_an_interval_too_wide_to_be_of_use_is_no_hit() -> None:

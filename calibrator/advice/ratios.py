@@ -17,7 +17,7 @@ from calibrator.errors import CorruptStudyError, NothingToSayError
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
-MOST = 400 * 128
+MOST = 1600 * 128
 """Trajectories that are looked at; whole cycles are taken at even strides beyond that."""
 LARGEST_LOG = 300.0
 """Ratios above e^300 count as that, so that sums and squares stay finite."""

@@ -12,7 +12,7 @@ from calibrator.advice.ratios import Floats, Groups, Ints, weights
 DRAWS = 400
 """Bootstrap draws: two digits of a 90 % interval."""
 TAIL = 0.95
-BLOCK = 4
+BLOCK = 2
 """Neighbouring cycles that are drawn among each other."""
 FIELDS = ("cap_activation", "lost_mass", "second_moment", "deviation", "ess", "signal")
 
@@ -70,7 +70,7 @@ def resampled(cycles: int, seed: int) -> Floats:
     """How often each of C cycles counts in each draw [B, C], drawn among BLOCK neighbours.
 
     Cycles of a run differ by its age (warm-up, what is learnt already) in a way that another run repeats; only what
-    neighbours differ by is chance.
+    neighbours differ by is chance, and even that holds some of the trend: early cycles change fastest.
     """
     rng = np.random.default_rng([seed, cycles])
     sizes = [part.size for part in np.array_split(np.arange(cycles), blocks(cycles))]

@@ -14,7 +14,7 @@ from calibrator.errors import StudyConfigError
 from calibrator.laws.table import REQUIRED, read_runs
 from calibrator.laws.types import Run
 from calibrator.runlogs.settings import LogSettings, read_fields, settings_of
-from calibrator.study.store import RESOLVED_FILE
+from calibrator.study.store import is_study
 from reports.numbers import visible
 
 TABLE_COLUMNS = 3
@@ -25,11 +25,6 @@ MANY_SETTINGS = 0.5
 """Share of the runs from which as many settings are worth a word."""
 MOST_NAMED = 5
 """Names that a message lists."""
-
-
-def is_study(path: Path) -> bool:
-    """Whether `path` is the folder of a study that `calibrate run` made."""
-    return (path / RESOLVED_FILE).is_file()
 
 
 def gather(paths: Sequence[Path], settings: Path | None) -> list[Run]:

@@ -14,13 +14,12 @@ from calibrator.advice.horizon import Horizon, Measured, updates_of
 from calibrator.advice.recommend import recommend
 from calibrator.advice.request import AdviceRequest
 from calibrator.advice.types import Objective, Recommendation, Rule
-from calibrator.cli.console import AnswerConsole
-from calibrator.cli.inputs import gather, is_study
 from calibrator.errors import ExitCode, NothingToSayError, StudyConfigError
 from calibrator.handoff.conclude import Intent
 from calibrator.laws.evidence import evidence, realised_intervals
 from calibrator.laws.fitted import FittedStratum
 from calibrator.laws.types import FitResult, Run
+from calibrator.study.store import is_study
 from trainer.names import ScheduleName
 
 HANDED_OVER = ("recommendation.json", "trainer.toml", "report.html", "report.md", "fit.json")
@@ -77,6 +76,8 @@ def print_recommendation(
         from calibrator.cli.reconsider import reconsider
 
         return reconsider(paths[0], wish, dry_run=dry_run, as_json=as_json)
+    # What reads logs and makes a fit is loaded only where there is no study that has done so.
+    from calibrator.cli.inputs import gather
     from calibrator.laws.fit import fit_runs
 
     fitted = chosen_stratum(fit_runs(selected(gather(paths, settings), only)))
@@ -191,6 +192,7 @@ def _number(strata: dict[str, str], names: Sequence[str], *, least: float, whole
 
 def _print_tested(paths: Sequence[Path], fitted: FittedStratum) -> None:
     """What the runs show without a boundary, above all P(collapse) at each tested point."""
+    from calibrator.cli.console import AnswerConsole
     from reports.cards.fit import fit_cards
     from reports.terminal import render_cards
 
@@ -199,6 +201,7 @@ def _print_tested(paths: Sequence[Path], fitted: FittedStratum) -> None:
 
 
 def _print_text(paths: Sequence[Path], fitted: FittedStratum, advice: Recommendation) -> None:
+    from calibrator.cli.console import AnswerConsole
     from reports.cards.fit import advice_cards
     from reports.terminal import render_cards
 

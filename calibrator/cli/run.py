@@ -73,7 +73,7 @@ def write_answer(
 
     study_cost(config, folder, results)
     write_conclusion(config, folder, outcome.conclusion)
-    remember(folder, results, outcome.conclusion)
+    remember(config, folder, results, outcome.conclusion)
     write_json(folder.manifest, manifest(config, results))
     view = study_view(config, folder, results, outcome.conclusion)
     (folder.root / "figures").mkdir(exist_ok=True)

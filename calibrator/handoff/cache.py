@@ -25,7 +25,7 @@ from calibrator.laws.types import Run, StratumFit
 from calibrator.study.store import StudyFolder, write_json
 from trainer.files import write_atomically
 
-FOLDER, FIT, LOGS, SUGGESTED = "cache", "fit.safetensors", "logs.json", "suggested.json"
+FOLDER, FIT, LOGS, SUGGESTED = "cache", "fit-{key}.safetensors", "logs.json", "suggested.json"
 CODE = ("laws", "advice", "handoff")
 LIBRARIES = ("numpy", "scipy", "scikit-learn")
 Stratum = tuple[StratumFit, Posterior | None, tuple[Run, ...]]
@@ -49,7 +49,7 @@ def read_fit(study: StudyFolder, runs: Sequence[Run]) -> list[Stratum] | None:
     """The strata that were fitted to exactly these runs by this code; None where they were not."""
     from safetensors import SafetensorError, safe_open
 
-    path = study.root / FOLDER / FIT
+    path = study.root / FOLDER / FIT.format(key=fit_key(runs))
     if not path.is_file():
         return None
     try:
@@ -64,7 +64,11 @@ def read_fit(study: StudyFolder, runs: Sequence[Run]) -> list[Stratum] | None:
 
 
 def keep_fit(study: StudyFolder, runs: Sequence[Run], strata: Sequence[Stratum]) -> None:
+    """Keep a fit, unless it is there already."""
     from safetensors.numpy import save
+
+    if read_fit(study, runs) is not None:
+        return
 
     arrays: dict[str, Any] = {}
     for i, (_, posterior, _) in enumerate(strata):
@@ -75,7 +79,15 @@ def keep_fit(study: StudyFolder, runs: Sequence[Run], strata: Sequence[Stratum])
         for s, _, r in strata
     ]
     about = {"key": fit_key(runs), "arrays": _sum(arrays), "strata": json.dumps(told)}
-    write_atomically(_folder(study) / FIT, save(arrays, metadata=about))
+    write_atomically(_folder(study) / FIT.format(key=fit_key(runs)), save(arrays, metadata=about))
+
+
+def forget_other_fits(study: StudyFolder, keys: Sequence[str]) -> None:
+    """Remove kept fits but these."""
+    names = {FIT.format(key=key) for key in keys}
+    for path in (study.root / FOLDER).glob(FIT.format(key="*")):
+        if path.name not in names:
+            path.unlink()
 
 
 def read_suggestion(study: StudyFolder, key: str) -> Suggested | None:

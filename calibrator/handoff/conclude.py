@@ -97,16 +97,30 @@ def conclude(
     return Conclusion(fitted, fit, advice if confirmation is None else confirmed(advice, confirmation), None)
 
 
-def remember(study: StudyFolder, results: Sequence[TrialResult], conclusion: Conclusion) -> None:
-    """Keep in the study's cache what makes the same conclusion quick."""
-    cache.keep_logs(study, summaries(results, cache.read_logs(study)))
-    runs = [run for stratum in conclusion.fitted for run in stratum.runs]
-    if cache.read_fit(study, _in_order(runs)) is None:
-        strata = [(stratum.summary, stratum.posterior, stratum.runs) for stratum in conclusion.fitted]
-        cache.keep_fit(study, _in_order(runs), strata)
-    advice = conclusion.recommendation
-    if advice is not None and advice.suggested is not None:
-        cache.keep_suggestion(study, conclusion.suggestion_key, advice.suggested)
+def remember(
+    config: StudyConfig, study: StudyFolder, results: Sequence[TrialResult], conclusion: Conclusion
+) -> None:
+    """Keep in the study's cache what makes this conclusion quick, and that of another question.
+
+    For another horizon or risk the runs that confirmed this one are runs like any other, so all runs are fitted, too.
+    """
+    logs = summaries(results, cache.read_logs(study))
+    cache.keep_logs(study, logs)
+    fits = [
+        conclusion.fitted,
+        _fitted(study, [result.run(logs[result.number].max_lag) for result in results]),
+    ]
+    kept = []
+    for fitted in fits:
+        runs = _in_order([run for stratum in fitted for run in stratum.runs])
+        cache.keep_fit(
+            study, runs, [(stratum.summary, stratum.posterior, stratum.runs) for stratum in fitted]
+        )
+        kept.append(cache.fit_key(runs))
+    cache.forget_other_fits(study, kept)
+    for each in (conclusion, with_suggestion(config, results, conclusion, study)):
+        if each.recommendation is not None and each.recommendation.suggested is not None:
+            cache.keep_suggestion(study, each.suggestion_key, each.recommendation.suggested)
 
 
 def _fitted(study: StudyFolder, runs: Sequence[Run]) -> list[FittedStratum]:

@@ -96,6 +96,11 @@ class StudyFolder:
                 lock.release()
 
 
+def is_study(path: Path) -> bool:
+    """Whether `path` is the folder of a study that `calibrate run` made."""
+    return (path / RESOLVED_FILE).is_file()
+
+
 def prepare(config: StudyConfig, source: str) -> StudyFolder:
     """Make the study folder of `config`, or check that the one that is there may be continued.
 

@@ -189,7 +189,7 @@ def test_uncapped_estimators_get_no_suggestion() -> None:
 @pytest.mark.parametrize("estimator", suggest.CAPPED)
 def test_same_seed_same_suggestion_and_subsampling_keeps_the_answer(estimator: str) -> None:
     given = {"estimator": estimator, "group_size": 16, "epsilon": 0.2, "batch": 128}
-    whole = recorded(450)
+    whole = recorded(1700)
     first, second = (suggest.suggest(whole, **given) for _ in range(2))
     assert first == second
     unthinned = table(whole, estimator, epsilons=[0.2])
@@ -244,7 +244,7 @@ def test_effective_share_counts_each_update_by_itself() -> None:
 
 def test_thinning_keeps_whole_cycles_with_all_their_lags() -> None:
     """Every 16th update would be of one lag only, and stale ratios are what a suggestion is about."""
-    groups = ratios.subsampled(ratios.complete_groups(recorded(1600)))
+    groups = ratios.subsampled(ratios.complete_groups(recorded(3200)))
     assert groups.reward.size <= ratios.MOST
     lags = np.bincount(groups.update % 16)
     assert lags.min() == lags.max() > 0

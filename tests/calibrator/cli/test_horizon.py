@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -10,6 +11,8 @@ from typing import Any
 
 import pytest
 from typer.testing import Result
+
+from calibrator.laws import fit
 
 TABLES = Path(__file__).parents[2] / "data" / "tables"
 HEADER = (
@@ -164,10 +167,26 @@ def test_the_cache_is_used_and_checked_against_the_runs(calibrate: Calibrate, st
     assert dry(calibrate, study)["frontier"] != before["frontier"]
 
 
-@pytest.mark.parametrize("name", ["fit.safetensors", "logs.json", "suggested.json"])
-def test_a_broken_or_missing_cache_changes_nothing(calibrate: Calibrate, study: Path, name: str) -> None:
+def test_another_question_finds_its_fit_in_the_cache(
+    calibrate: Calibrate, study: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The runs that confirmed the first answer enter the fit of the second."""
+    fit_runs = fit.fit_runs
+    calls = []
+    monkeypatch.setattr(fit, "fit_runs", lambda runs: calls.append(len(runs)) or fit_runs(runs))
+    dry(calibrate, study)
+    dry(calibrate, study, "--horizon", 1600)
+    dry(calibrate, study, "--risk", 0.1)
+    assert calls == []
+    shutil.rmtree(study / "cache")
+    dry(calibrate, study)
+    assert len(calls) == 1
+
+
+@pytest.mark.parametrize("pattern", ["fit-*.safetensors", "logs.json", "suggested.json"])
+def test_a_broken_or_missing_cache_changes_nothing(calibrate: Calibrate, study: Path, pattern: str) -> None:
     before = dry(calibrate, study)
-    path = study / "cache" / name
-    for content in (b"", b"{}", path.read_bytes()[:-9] if path.is_file() else b"[]"):
-        path.write_bytes(content)
+    for cut in (0, 9):
+        for path in (study / "cache").glob(pattern):
+            path.write_bytes(path.read_bytes()[:-cut] if cut else b"")
         assert dry(calibrate, study) == before
