@@ -8,11 +8,12 @@ from pathlib import Path
 
 from calibrator.advice.explain import Explanation, Point, explain
 from calibrator.cli.console import AnswerConsole
-from calibrator.cli.inputs import gather, is_study
+from calibrator.cli.inputs import gather
 from calibrator.cli.question import fit_of
 from calibrator.cli.recommend import chosen_stratum, selected
 from calibrator.errors import ExitCode, StudyConfigError
 from calibrator.laws.fit import fit_runs
+from calibrator.study.store import is_study
 
 
 @dataclass(frozen=True)
