@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict
 
 from calibrator.advice.types import Recommendation
 from calibrator.laws.evidence import realised_intervals
-from calibrator.laws.fit import FittedStratum
+from calibrator.laws.fitted import FittedStratum
 from calibrator.laws.observations import is_used
 from calibrator.laws.posterior import CEILING, Floats, interval, log_eta_max, rounded
 from calibrator.laws.types import Estimate

@@ -14,7 +14,7 @@ from calibrator.advice.influence import Influence, influences
 from calibrator.advice.rules import collapse_by, lr_clock, mean_chance, rate_limit
 from calibrator.advice.types import Rule
 from calibrator.laws.evidence import realised_intervals
-from calibrator.laws.fit import FittedStratum
+from calibrator.laws.fitted import FittedStratum
 from calibrator.laws.observations import is_event, is_used
 from calibrator.laws.posterior import Posterior, interval, log_eta_max, prone_probability, rounded
 from calibrator.laws.types import Estimate, Finding, Run

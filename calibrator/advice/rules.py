@@ -20,7 +20,6 @@ from calibrator.laws.posterior import (
     Floats,
     Posterior,
     collapse_by_schedule,
-    collapse_probability,
     log_eta_max,
     rounded,
 )
@@ -71,13 +70,12 @@ def budget_limit(
     P(collapse by T) rises with eta in every draw, so the quantile over draws does too and bisection on
     log eta finds where it passes the risk. Never below `stable_limit`, because P(collapse by T) <= P(prone).
     """
-    clock = lr_clock(horizon, warmup)
     low = math.log(stable_limit(posterior, effective_interval, risk))
     high = low + math.log(1e6)
     for _ in range(30):  # to a factor of 1 + 1e-8
         middle = 0.5 * (low + high)
         eta = math.exp(middle)
-        chances = collapse_probability(posterior, effective_interval, eta, eta * clock)
+        chances = collapse_chances(posterior, effective_interval, eta, horizon, warmup)
         if float(np.quantile(chances, CREDIBLE)) <= risk:
             low = middle
         else:

@@ -14,7 +14,7 @@ from calibrator.cli.reconsider import settled
 from calibrator.cli.run import executing
 from calibrator.errors import ExitCode, NothingToSayError, StudyConfigError
 from calibrator.handoff.write import read_recommendation
-from calibrator.laws.fit import FittedStratum
+from calibrator.laws.fitted import FittedStratum
 from calibrator.laws.posterior import Posterior
 from calibrator.study.config import StudyConfig
 from calibrator.study.journal import Journal
@@ -170,8 +170,8 @@ def _stratum(
     config: StudyConfig, study: StudyFolder, advice: Recommendation, results: list[TrialResult]
 ) -> FittedStratum:
     """The fit of the recommended estimator without the runs that check this recommendation."""
-    own = [r for r in results if r.config.trainer.estimator == advice.estimator and not checks(advice, r)]
-    conclusion, _ = settled(config, study, own)
+    before = [result for result in results if not checks(advice, result)]
+    conclusion, _ = settled(config, study, before)
     stratum = conclusion.stratum(advice.estimator)
     if stratum is None:
         raise NothingToSayError(f"{study.root} has no finished run of estimator {advice.estimator!r}")

@@ -252,15 +252,7 @@ def explain(
     learning_rate: Annotated[float, typer.Option("--learning-rate", help="eta of the point.")],
     horizon: Horizon = None,
     settings: LogFields = None,
-    only: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--only",
-            metavar="KEY=VALUE",
-            help="Only runs with this setting; for tables and logs; may be repeated.",
-            show_default=False,
-        ),
-    ] = None,
+    only: Only = None,
     as_json: Json = False,
 ) -> None:
     """Tell why a pair (S, eta) is safe or not, and which runs say so."""

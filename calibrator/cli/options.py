@@ -52,7 +52,7 @@ Only = Annotated[
     typer.Option(
         "--only",
         metavar="KEY=VALUE",
-        help="Only runs with this setting (estimator=gmc, or a column of the table); may be repeated.",
+        help="Only runs of a table or logs with this setting (estimator=gmc, or a column); may be repeated.",
         show_default=False,
     ),
 ]

@@ -10,10 +10,11 @@ from calibrator.cli.reconsider import settled
 from calibrator.errors import NothingToSayError
 from calibrator.handoff.conclude import Conclusion
 from calibrator.handoff.write import read_recommendation
-from calibrator.laws.fit import FittedStratum
+from calibrator.laws.fitted import FittedStratum
 from calibrator.study.config import StudyConfig, parse_config
 from calibrator.study.results import TrialResult, load_results
 from calibrator.study.store import StudyFolder, open_study
+from calibrator.sweep.confirm import in_fit
 
 QUESTION = ("horizon", "risk", "rule", "objective")
 
@@ -27,7 +28,7 @@ class StudyFit:
     stratum: FittedStratum
     conclusion: Conclusion
     own: tuple[TrialResult, ...]
-    """All finished trials of the estimator; those that confirm the recommendation are not in the fit."""
+    """All finished trials of the estimator; those that confirm or check the recommendation are not in the fit."""
     later: tuple[TrialResult, ...]
     """Those that are not in the fit."""
 
@@ -48,13 +49,15 @@ def fit_of(root: Path, *, horizon: int | None = None) -> StudyFit:
     study, made = open_study(root)
     config = current_question(study, made, advice={"horizon": horizon})
     estimator = config.trainer.estimator
-    own = [result for result in load_results(study) if result.config.trainer.estimator == estimator]
-    conclusion, used = settled(config, study, own)
+    results = load_results(study)
+    advice = read_recommendation(study) if study.recommendation.is_file() else None
+    conclusion, used = settled(config, study, in_fit(advice, results))
     stratum = conclusion.stratum(estimator)
     if stratum is None:
         raise NothingToSayError(
             f"{root} has no finished run of estimator {estimator!r}; next: the same `calibrate run` again"
         )
+    own = [result for result in results if result.config.trainer.estimator == estimator]
     numbers = {result.number for result in used}
     later = tuple(result for result in own if result.number not in numbers)
     return StudyFit(study, config, stratum, conclusion, tuple(own), later)

@@ -13,16 +13,19 @@ from rich.console import Console
 
 from calibrator.advice.types import Recommendation
 from calibrator.cli.console import AnswerConsole
+from calibrator.cli.question import current_question
 from calibrator.cli.view import study_view
 from calibrator.errors import StudyConfigError
 from calibrator.handoff.conclude import Conclusion, conclude
-from calibrator.laws.fit import FittedStratum, design_posterior, fit_runs
+from calibrator.laws.fit import design_posterior, fit_runs
+from calibrator.laws.fitted import FittedStratum
 from calibrator.laws.types import FitResult, Run, StratumFit
 from calibrator.study.config import StudyConfig
 from calibrator.study.results import TrialResult, load_results
 from calibrator.study.store import StudyFolder, open_study, read_json, read_record
 from calibrator.study.timings import seconds_spent
-from calibrator.sweep.confirm import checks
+from calibrator.sweep.confirm import in_fit
+from calibrator.sweep.questions import CONFIRM, question_of
 from calibrator.verdicts.types import Verdict
 from reports.view import StudyView, stratum_key
 from trainer.files import disk_errors, write_atomically
@@ -66,10 +69,10 @@ def view_of(root: Path) -> StudyView:
     study, config = open_study(root)
     results = load_results(study)
     advice = read_record(study.recommendation, Recommendation) if study.recommendation.is_file() else None
-    view = study_view(
-        config, study, results, _conclusion(config, study, results, advice), recorded_manifest(study, results)
-    )
-    return dataclasses.replace(view, unfinished=_unfinished(study, view, results))
+    behind = _behind(current_question(study, config), advice, results)
+    conclusion = _conclusion(config, study, results, advice, [result.run() for result in behind])
+    view = study_view(config, study, results, conclusion, recorded_manifest(study, results))
+    return dataclasses.replace(view, unfinished=_unfinished(study, view, len(behind)))
 
 
 def recorded_manifest(study: StudyFolder, results: Sequence[TrialResult]) -> dict[str, Any]:
@@ -86,10 +89,13 @@ def recorded_manifest(study: StudyFolder, results: Sequence[TrialResult]) -> dic
 
 
 def _conclusion(
-    config: StudyConfig, study: StudyFolder, results: Sequence[TrialResult], advice: Recommendation | None
+    config: StudyConfig,
+    study: StudyFolder,
+    results: Sequence[TrialResult],
+    advice: Recommendation | None,
+    runs: Sequence[Run],
 ) -> Conclusion:
     """Fit and recommendation are those that the study hands over; before there are any, the runs are fitted."""
-    runs = [result.run() for result in _before(advice, results)]
     if advice is None and study.fit.is_file():
         return conclude(config, study, results)  # a refusal is no file: its sentence is found again
     if advice is None or not study.fit.is_file():
@@ -108,28 +114,26 @@ def _with_posterior(stratum: StratumFit, runs: Sequence[Run]) -> FittedStratum:
     return FittedStratum(stratum, design_posterior(own) if known else None, own)
 
 
-def _apart(advice: Recommendation | None) -> frozenset[int]:
-    """Trials that confirmed the recommendation after its fit. Where one of them died, all entered the fit."""
+def _behind(
+    config: StudyConfig, advice: Recommendation | None, results: Sequence[TrialResult]
+) -> list[TrialResult]:
+    """Trials that the fit behind `advice` rests on, by the rules of `calibrate run`: no test of the answer is one.
+
+    Where a confirmation died, those of this question entered the fit.
+    """
     confirmation = advice.confirmation if advice else None
-    if confirmation is None or any(Verdict(word).is_event for word in confirmation.verdicts):
-        return frozenset()
-    return frozenset(confirmation.trials)
+    died = confirmation is not None and any(Verdict(word).is_event for word in confirmation.verdicts)
+    tests = f"{CONFIRM}-{question_of(config)}-"
+    return [result for result in in_fit(advice, results) if died or not result.stage.startswith(tests)]
 
 
-def _before(advice: Recommendation | None, results: Sequence[TrialResult]) -> list[TrialResult]:
-    """Trials that are no test of the recommendation."""
-    apart = _apart(advice)
-    return [r for r in results if r.number not in apart and not (advice and checks(advice, r))]
-
-
-def _unfinished(study: StudyFolder, view: StudyView, results: Sequence[TrialResult]) -> str | None:
+def _unfinished(study: StudyFolder, view: StudyView, now: int) -> str | None:
     if not study.fit.is_file():
         return "The sweep has not ended: what stands here is from the trials that are finished so far."
     advice = view.recommendation
     if advice is None:
         return None
     then = sum(stratum.runs for stratum in view.fit.strata)
-    now = len(_before(advice, results))
     if then != now:
         return (
             f"The recommendation rests on {then} runs, the study holds {now} now: `calibrate recommend` takes all of "

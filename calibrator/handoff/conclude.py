@@ -31,7 +31,7 @@ from calibrator.laws.fitted import FittedStratum
 from calibrator.laws.posterior import rounded
 from calibrator.laws.types import Finding, FitResult, Run
 from calibrator.study.config import StudyConfig
-from calibrator.study.results import CONFIG, TrialResult
+from calibrator.study.results import CHECKED_RUNS, CONFIG, TrialResult
 from calibrator.study.store import PACE, StudyFolder, read_record, resolve, write_json
 from calibrator.study.timings import cycles
 from calibrator.verdicts.types import Verdict
@@ -203,7 +203,7 @@ def _about_checks(own: Sequence[TrialResult]) -> list[Finding]:
         f"{len(made)} of the {len(own)} runs behind this answer were made by `calibrate confirm` to check an earlier "
         f"one; {died} of them collapsed."
     )
-    return [Finding(code="checked_runs", sentence=sentence)]
+    return [Finding(code=CHECKED_RUNS, sentence=sentence)]
 
 
 def _untrained(own: Sequence[TrialResult]) -> str | None:

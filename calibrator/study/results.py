@@ -24,6 +24,8 @@ PROPOSAL = "proposal.json"
 """Why the trial was made: its stage and what the design proposed."""
 CHECK_STAGE = "confirm-check"
 """Begins the stages of `calibrate confirm`; by its first word the sweep takes their runs into the next fit."""
+CHECKED_RUNS = "checked_runs"
+"""Finding of a recommendation whose fit took such runs in."""
 LOG = "trial.log"
 """What the trial and the user's own task printed."""
 CONFIG, VERDICT, SUMMARY, ERROR, METRICS = (

@@ -5,11 +5,11 @@ Stages of the study like any other: planned once in the journal, carried on afte
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from calibrator.advice.types import Recommendation
 from calibrator.laws.observations import is_event, is_used
-from calibrator.study.results import CHECK_STAGE, TrialResult
+from calibrator.study.results import CHECK_STAGE, CHECKED_RUNS, TrialResult
 from calibrator.sweep.design import ProposedRun
 from calibrator.sweep.rounds import Sweep
 
@@ -22,6 +22,16 @@ def check_stage(advice: Recommendation, learning_rate: float) -> str:
 def checks(advice: Recommendation, result: TrialResult) -> bool:
     """Whether the trial was made to check this recommendation: its prediction must not rest on it."""
     return result.stage.startswith(_checks_of(advice))
+
+
+def in_fit(advice: Recommendation | None, results: Sequence[TrialResult]) -> list[TrialResult]:
+    """The trials that the fit behind `advice` may rest on: not those that were made to check it afterwards.
+
+    A recommendation that was asked for after its check rests on them, and says so.
+    """
+    if advice is None or any(finding.code == CHECKED_RUNS for finding in advice.findings):
+        return list(results)
+    return [result for result in results if not checks(advice, result)]
 
 
 def run_check(sweep: Sweep, advice: Recommendation, learning_rate: float, seeds: int) -> list[TrialResult]:

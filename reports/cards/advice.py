@@ -26,7 +26,7 @@ from reports.view import StudyView
 RULES = {
     "stable": "at most the accepted share of runs is prone to collapse, at any horizon, with 95 % credibility",
     "conservative": "below both the boundary and B / T",
-    "budget-limited": "above the boundary: the run ends before its collapse budget B is spent",
+    "budget-limited": "P(collapse by T) at most the accepted risk; may lie above the boundary, so T is the end",
 }
 OBJECTIVES = {"time": "progress per second", "progress": "progress per update"}
 
@@ -88,9 +88,9 @@ def _purpose(rec: Recommendation) -> str:
 
 def _reservations(rec: Recommendation) -> list[str]:
     texts = []
-    if rec.rule == "budget-limited":
+    if any(finding.code == "collapses_at_budget" for finding in rec.findings):
         texts.append(
-            "This rate lies above the stability boundary: the run collapses near L = B if it is extended."
+            "This rate lies above the stable limit: the run is expected to collapse near L = B if it is extended."
         )
     if rec.suggested is not None:
         texts.append(_suggestion(rec, rec.suggested))

@@ -152,6 +152,21 @@ def test_the_runs_enter_the_next_fit_with_a_note(calibrate: Calibrate, study: Pa
     assert sum(run.learning_rate == record(study).settings[1].learning_rate for run in fitted.runs) >= 5
 
 
+def test_the_report_tells_runs_behind_the_answer_from_runs_that_check_it(
+    calibrate: Calibrate, study: Path, stand: Stand
+) -> None:
+    """Before and after the answer that takes them in: the boundary keeps its band, and nothing is out of date."""
+    calibrate("confirm", study)
+    for taken_in in (False, True):
+        if taken_in:
+            assert calibrate("recommend", study).exit_code == 0
+        assert calibrate("report", study, "--format", "html").exit_code == 0
+        page = (study / "report.html").read_text()
+        assert "The recommendation rests on" not in page
+        assert "boundary, median" in page
+        assert ("Predicted and observed" in page) or taken_in
+
+
 def test_what_is_not_as_predicted_is_said_and_exits_3(
     calibrate: Calibrate, study: Path, stand: Stand
 ) -> None:
