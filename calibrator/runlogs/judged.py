@@ -82,11 +82,6 @@ def judge_log(path: Path, settings: LogSettings) -> JudgedLog:
     return JudgedLog(path, settings, log, _of_whole_rows(judge(log.curve, log.judge), log))
 
 
-def run_of_log(path: Path, settings: LogSettings) -> Run:
-    """One log as the laws see it. Raises LogError."""
-    return judge_log(path, settings).run()
-
-
 def _of_whole_rows(verdict: RunVerdict, log: ReadLog) -> RunVerdict:
     """A row of several updates that is not finite does not tell which of them broke it."""
     broken, onset = log.broken, verdict.onset_updates

@@ -83,8 +83,3 @@ def read_fields(path: Path) -> dict[str, Any]:
     if not isinstance(fields, dict):
         raise LogError(f"{path} holds no JSON object; give one with the options' names as keys")
     return fields
-
-
-def load_settings(path: Path) -> LogSettings:
-    """Settings from a JSON file; unknown keys are refused, `what` and `expect` ignored. Raises LogError."""
-    return settings_of(read_fields(path), source=str(path))

@@ -42,7 +42,6 @@ QUANTITIES = (
         "signal_per_rollout", "Signal per rollout", "share of rollouts that count, at equal cost", percent
     ),
 )
-KEYS = frozenset({"estimator", "group_size", "epsilon", "extrapolated", "basis", "intervals"})
 
 
 def map_blocks(view: StudyView) -> list[Block]:
@@ -52,26 +51,14 @@ def map_blocks(view: StudyView) -> list[Block]:
         return []
     by_estimator: dict[str, list[SuggestionRow]] = {}
     for row in rec.suggested.table:
-        by_estimator.setdefault(getattr(row, "estimator", rec.estimator), []).append(row)
+        by_estimator.setdefault(row.estimator, []).append(row)
     first = sorted(by_estimator, key=lambda each: each != rec.estimator)
     return [
         block
-        for quantity in _quantities(rec.suggested.table)
+        for quantity in QUANTITIES
         for estimator in first
         if (block := _map(rec, by_estimator, estimator, quantity)) is not None
     ]
-
-
-def _quantities(rows: list[SuggestionRow]) -> list[Quantity]:
-    """The known ones that the rows hold, then further numbers under their own names."""
-    known = {quantity.field for quantity in QUANTITIES}
-    fields = type(rows[0]).model_fields if rows else {}
-    further = [
-        Quantity(each, each.replace("_", " "), "", significant)
-        for each in fields
-        if each not in known | KEYS and isinstance(getattr(rows[0], each), float)
-    ]
-    return [*(quantity for quantity in QUANTITIES if quantity.field in fields), *further]
 
 
 def _map(
