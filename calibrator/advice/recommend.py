@@ -18,6 +18,7 @@ from calibrator.advice.request import AdviceRequest
 from calibrator.advice.rules import crossover, lr_clock, stable_limit
 from calibrator.advice.types import FrontierRow, Origin, Recommendation
 from calibrator.errors import NothingToSayError
+from calibrator.laws.evidence import round_up
 from calibrator.laws.fitted import FittedStratum
 from calibrator.laws.observations import is_used
 from calibrator.laws.posterior import Posterior, rounded
@@ -169,9 +170,15 @@ def _nothing_useful(rows: Mapping[int, FrontierRow], request: AdviceRequest) -> 
     best = max(rows.values(), key=lambda row: row.learning_rate)
     floor, updates = best.floor_learning_rate or 0.0, best.horizon or request.horizon
     longer = updates * floor / best.learning_rate
+    if request.rule == "conservative":  # B / T falls with T as the floor does: no horizon helps
+        return (
+            f"every learning rate that rule 'conservative' allows is too small to learn anything useful in {updates} "
+            f"updates: the largest is {best.learning_rate:.2g} at S = {best.sync_interval}, useful from {floor:.2g}; "
+            "a longer horizon does not help, since B/T falls with it; ask for rule 'stable'"
+        )
     return (
         f"every safe learning rate is too small to learn anything useful in {updates} updates: the "
         f"largest is {best.learning_rate:.2g} at S = {best.sync_interval}, useful from {floor:.2g}; ask for "
-        f"a horizon of about {longer:.2g} updates, accept more risk, or run more seeds near "
+        f"a horizon of about {round_up(longer)} updates, accept more risk, or run more seeds near "
         f"{best.eta_max.estimate:.2g} to narrow the boundary"
     )

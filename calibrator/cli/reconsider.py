@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -128,7 +129,11 @@ def _show(
     from calibrator.cli.view import study_view
     from reports.terminal import render_terminal
 
-    render_terminal(study_view(config, study, results, conclusion), AnswerConsole())
+    view = study_view(config, study, results, conclusion)
+    if conclusion.recommendation is not None:  # nothing was written, so there is nothing yet to train from
+        again = f"calibrate recommend {shlex.quote(str(study.root))}"
+        view = replace(view, files=(), next_command=f"{again} ...   # the same without --dry-run writes it")
+    render_terminal(view, AnswerConsole())
 
 
 def _differs(study: StudyFolder, advice: Recommendation) -> bool:

@@ -48,8 +48,11 @@ class Evidence:
 
     @property
     def longest(self) -> float:
-        """Longest observed L, in LR x updates."""
-        return max((run.cumulative_lr for run in self.used), default=0.0)
+        """Longest observed L, in LR x updates; of a run that collapsed up to its onset: afterwards it shows nothing."""
+        watched = [run.cumulative_lr for run in self.survivors] + [
+            onset_interval(run)[1] for run in self.events
+        ]
+        return max(watched, default=0.0)
 
 
 def evidence(runs: Sequence[Run]) -> Evidence:

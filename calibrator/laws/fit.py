@@ -91,7 +91,7 @@ def _fit_stratum(runs: tuple[Run, ...]) -> FittedStratum:
         survivors=len(seen.survivors),
         excluded=len(seen.excluded),
         identifiable=identifiable(seen, None),
-        longest_cumulative_lr=max((run.cumulative_lr for run in seen.used), default=0.0),
+        longest_cumulative_lr=seen.longest,
         findings=findings.about_runs(seen),
     )
     if len(seen.events) < MIN_EVENTS:

@@ -188,7 +188,8 @@ class StratumFit(_Record):
     """Filled by `calibrate fit`."""
     identifiable: Identifiable
     longest_cumulative_lr: float
-    """Longest observed L of any run that entered the fit: beyond it every statement is an extrapolation."""
+    """Longest observed L of any run that entered the fit, up to the onset of those that collapsed: beyond it every
+    statement is an extrapolation."""
     naive: BoundaryModel | None = None
     """Power boundary by penalised logistic regression that ignores censoring, shown beside the real fit."""
     findings: list[Finding] = []

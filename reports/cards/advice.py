@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 
-from calibrator.advice.types import Confirmation, Origin, Recommendation, Suggested
+from calibrator.advice.types import Confirmation, FrontierRow, Origin, Recommendation, Suggested
 from calibrator.laws.types import Estimate
 from reports.cards.blocks import Block, Card, Code, Column, Fact, Facts, Paragraph, Setting, Settings, Table
 from reports.cards.maps import map_blocks
@@ -58,6 +58,8 @@ NEXT_WITHOUT = (
 
 def next_card(view: StudyView) -> Card:
     command = next_command(view)
+    if command is None and view.unfinished is not None:
+        return Card("next", "Next", (Paragraph("The same `calibrate run` goes on with the sweep."),))
     if command is None:
         return Card("next", "Next", (Paragraph(NEXT_WITHOUT),))
     return Card("next", "Next", (*_in_one_line(view), Code(command)))
@@ -125,7 +127,16 @@ UNSET = "not known"
 def _why_interval(rec: Recommendation) -> str:
     if rec.max_lag == 0:
         return "No larger interval is safe and useful: this is synchronous training."
-    return f"Most {OBJECTIVES[rec.objective]} among the safe intervals."
+    text = f"Most {OBJECTIVES[rec.objective]} among the safe asynchronous intervals"
+    merits = {row.sync_interval: _merit(row, rec.objective) for row in rec.frontier if row.useful}
+    synchronous, chosen = merits.get(1), merits.get(rec.sync_interval)
+    if rec.schedule != "lockstep" or not synchronous or not chosen or synchronous <= chosen:
+        return f"{text}."
+    return f"{text}; S = 1, the synchronous reference, would make {synchronous / chosen:.2g} times as much."
+
+
+def _merit(row: FrontierRow, objective: str) -> float | None:
+    return row.progress_per_second if objective == "time" else row.learning_rate
 
 
 def _why_rate(rec: Recommendation) -> str:
