@@ -140,7 +140,7 @@ def _groups(runs: list[RunView]) -> Iterator[tuple[Verdict, list[RunView]]]:
 
 
 def _phase(panel: Axes, view: StudyView, key: StratumKey) -> None:
-    panel.set_xlabel("sync interval S (updates)")
+    panel.set_xlabel("S_eff = 1 + largest lag (updates)")
     panel.set_ylabel("learning rate η")
     _draw_band(panel, view, key)
     dodged = _dodged(view.runs_of(key), _star(view, key))

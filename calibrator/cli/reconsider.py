@@ -112,7 +112,7 @@ def _hand_over(
         from calibrator.cli.run import write_answer
         from calibrator.sweep.rounds import SweepResult
 
-        if _differs(study, advice):
+        if differs(study, advice):
             keep_previous(study.root)
         spent = sum(result.verdict.updates for result in results)
         write_answer(
@@ -132,11 +132,12 @@ def _show(
     view = study_view(config, study, results, conclusion)
     if conclusion.recommendation is not None:  # nothing was written, so there is nothing yet to train from
         again = f"calibrate recommend {shlex.quote(str(study.root))}"
-        view = replace(view, files=(), next_command=f"{again} ...   # the same without --dry-run writes it")
+        view = replace(view, files=(), next_command=f"{again} ...  # without --dry-run")
     render_terminal(view, AnswerConsole())
 
 
-def _differs(study: StudyFolder, advice: Recommendation) -> bool:
+def differs(study: StudyFolder, advice: Recommendation) -> bool:
+    """Whether the study says something else at present."""
     return study.recommendation.is_file() and read_json(study.recommendation) != advice.model_dump(
         mode="json"
     )

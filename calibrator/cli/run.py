@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
 from rich.console import Console
 
+from calibrator.advice.types import Recommendation
 from calibrator.cli.console import AnswerConsole
 from calibrator.cli.live import Progress
+from calibrator.cli.recommend import keep_previous
+from calibrator.cli.reconsider import differs
 from calibrator.cli.source import Source
 from calibrator.cli.view import manifest, study_view
 from calibrator.errors import ExitCode
@@ -24,6 +28,7 @@ from calibrator.sweep.executor import Slots, make_slots, run_all
 from calibrator.sweep.pace import pace_folders
 from calibrator.sweep.rounds import Execute, Sweep, SweepResult
 from calibrator.sweep.target import trial_process
+from reports.numbers import visible
 from trainer.files import disk_errors, write_atomically
 
 
@@ -41,8 +46,17 @@ def run_study(source: Source) -> ExitCode:
                 execute(paced, stage="pace", spent=0)
             sweep = Sweep(config, folder, Journal(folder.journal), execute)
             outcome = sweep.run()
+        keep_another_answer(folder, outcome.conclusion.recommendation)
         write_answer(config, folder, sweep.results, outcome)
     return exit_code(outcome)
+
+
+def keep_another_answer(folder: StudyFolder, advice: Recommendation | None) -> None:
+    """`calibrate recommend` may have answered another question since: what it wrote is kept, and that is said."""
+    if advice is None or not differs(folder, advice):
+        return
+    kept = keep_previous(folder.root)
+    print(visible(f"the recommendation is another one than before, which is kept in {kept}"), file=sys.stderr)
 
 
 @contextmanager

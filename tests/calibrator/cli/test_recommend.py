@@ -11,6 +11,10 @@ from typing import Any
 import pytest
 from typer.testing import Result
 
+from calibrator.advice.types import Recommendation
+from calibrator.cli.run import keep_another_answer
+from calibrator.study.store import StudyFolder, read_record
+
 TABLES = Path(__file__).parents[2] / "data" / "tables"
 Calibrate = Callable[..., Result]
 
@@ -119,6 +123,20 @@ def test_the_same_question_has_the_same_answer(calibrate: Calibrate, study: Path
     for content in (before, after):  # reports name their folder, and this is a copy
         del content["report.html"], content["report.md"]
     assert after == before
+
+
+def test_a_sweep_that_goes_on_keeps_the_answer_to_another_question(
+    calibrate: Calibrate, study: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = StudyFolder(study)
+    first = read_record(folder.recommendation, Recommendation)
+    calibrate("recommend", study, "--horizon", 1600)
+    keep_another_answer(folder, read_record(folder.recommendation, Recommendation))
+    assert not (study / "previous" / "2").exists()
+    keep_another_answer(folder, first)
+    kept = json.loads((study / "previous" / "2" / "recommendation.json").read_text())
+    assert kept["horizon"] == 1600
+    assert str(study / "previous" / "2") in capsys.readouterr().err
 
 
 def test_another_horizon_is_written_and_the_old_answer_kept(calibrate: Calibrate, study: Path) -> None:
