@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from calibrator.runlogs.curve import Floats
-from calibrator.study.timings import TIMINGS, timing_rows
+from calibrator.study.timings import TIMINGS, is_timing, timing_rows
 from trainer.summary import RunSummary
 
 BESIDE = frozenset({"update", "wait", "paced"})
@@ -83,9 +83,9 @@ def _timings(folder: Path) -> Iterable[dict[str, float]]:
         rows: list[dict[str, float]] = json.loads(
             b"[" + path.read_bytes().rstrip(b"\n").replace(b"\n", b",") + b"]"
         )
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         return timing_rows(folder)
-    return rows
+    return rows if all(map(is_timing, rows)) else timing_rows(folder)
 
 
 def _seconds(folder: Path) -> dict[str, float]:

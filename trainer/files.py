@@ -40,7 +40,12 @@ def disk_errors(folder: Path) -> Iterator[None]:
 
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
-    """A path beside `path` to write to; afterwards the file is forced to disk and renamed over `path`."""
+    """A path beside `path` to write to; afterwards the file is forced to disk and renamed over `path`.
+
+    Raises EnvironmentFailedError where a device, a pipe or the like stands there: renaming would replace it.
+    """
+    if path.exists() and not (path.is_file() or path.is_dir()):
+        raise EnvironmentFailedError(f"{path}: is no regular file; choose another name")
     beside = path.with_name(f".{path.name}.tmp")
     try:
         yield beside

@@ -57,7 +57,7 @@ def parse_horizon(text: str) -> Horizon:
         )
     amount = float(match.group(1).replace("_", ""))
     if not 0 < amount < math.inf or (unit == "updates" and amount != int(amount)):
-        raise StudyConfigError(f"--horizon {text}: must be above 0, and updates a whole number")
+        raise StudyConfigError(f"--horizon {text}: must be finite and above 0, and updates a whole number")
     if unit == "updates" and amount > MOST_UPDATES:
         raise StudyConfigError(f"--horizon {text}: at most {MOST_UPDATES} updates")
     return Horizon(amount, unit, text.strip())
@@ -85,7 +85,7 @@ def updates_of(horizon: Horizon, measured: Measured) -> int:
 
 def updates_within(hours: float, seconds_per_update: float) -> int:
     """Whole updates that fit into `hours`; 0 when not even one does."""
-    return min(math.floor(hours * 3600 / seconds_per_update), MOST_UPDATES)
+    return math.floor(min(hours * 3600 / seconds_per_update, MOST_UPDATES))
 
 
 def _whole(updates: float, horizon: Horizon) -> int:

@@ -49,6 +49,8 @@ def report_study(root: Path, form: Format | None, out: Path | None) -> None:
     alone goes to stdout (HTML to report.html), with `out` to that file. Raises StudyConfigError when `root` is no study
     or the format cannot be told from the name of `out`.
     """
+    if out is not None:
+        _refuse_what_is_no_report(root, out)
     form = form or (None if out is None else _form_of(out))
     view = view_of(root)
     if form is None:
@@ -140,6 +142,18 @@ def _unfinished(study: StudyFolder, view: StudyView, now: int) -> str | None:
             "them into account."
         )
     return None
+
+
+def _refuse_what_is_no_report(root: Path, out: Path) -> None:
+    """Only report.* of the study's own folder may be replaced, and only files."""
+    if not out.name or out.is_dir():
+        raise StudyConfigError(f"--out {out}: name a file")
+    if out.exists() and not out.is_file():
+        raise StudyConfigError(f"--out {out}: is no regular file")
+    if out.resolve().is_relative_to(root.resolve()) and out.stem != "report":
+        raise StudyConfigError(
+            f"--out {out}: lies among the study's own files; choose another place, or report.*"
+        )
 
 
 def _form_of(out: Path) -> Format:

@@ -40,6 +40,8 @@ def append_run(path: Path, run: Run) -> bool:
         LogError: another run has this name.
         StudyConfigError: the file that is there is no table of runs.
     """
+    if path.exists() and not path.is_file():
+        raise LogError(f"{path} is no regular file; name a table to append to")
     with disk_errors(path), FileLock(path.with_name(f".{path.name}.lock")):
         if not path.exists():
             write_atomically(path, _text([*COLUMNS, *run.strata], [_cells(run)]))

@@ -92,7 +92,7 @@ def _parse(lines: list[bytes], path: Path) -> tuple[list[Row], list[int]]:
         rows = json.loads(b"[" + b",".join(texts) + b"]")
         if len(rows) == len(texts) and all(isinstance(row, dict) and "update" in row for row in rows):
             return rows, numbers
-    except ValueError:
+    except (ValueError, RecursionError):
         pass
     return _parse_slowly(texts, numbers, path)
 
@@ -102,7 +102,7 @@ def _parse_slowly(texts: list[bytes], numbers: list[int], path: Path) -> tuple[l
     for text, number in zip(texts, numbers, strict=True):
         try:
             row = json.loads(text)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             if number == numbers[-1]:
                 break
             raise CorruptStudyError(f"{path}, line {number}: not JSON ({error}). Remove the trial.") from None

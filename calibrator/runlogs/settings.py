@@ -32,7 +32,7 @@ class LogSettings(Config):
     max_lag: Annotated[int, Field(ge=0, le=10**7)] | None = None
     """Largest lag in updates, where the framework bounds it otherwise than by S - 1; S_eff = 1 + max_lag."""
     reward_column: str | None = None
-    learning_rate: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
+    learning_rate: Annotated[float, Field(gt=0, le=1e3, allow_inf_nan=False)] | None = None
     """Rate that was applied at every update; it takes the place of what the log says."""
     reward_floor: Annotated[float, Field(allow_inf_nan=False)] = 0.0
     """Reward of a policy that fails always, on the scale of the log."""
@@ -74,6 +74,8 @@ def settings_of(fields: Mapping[str, Any], *, source: str) -> LogSettings:
 
 def read_fields(path: Path) -> dict[str, Any]:
     """The JSON object in a settings file. Raises LogError."""
+    if path.exists() and not path.is_file():
+        raise LogError(f"{path} is no regular file")
     try:
         fields = json.loads(path.read_bytes())
     except OSError as error:

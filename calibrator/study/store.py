@@ -140,7 +140,7 @@ def check_unchanged(folder: StudyFolder, resolved: dict[str, Any]) -> None:
     before = read_json(folder.resolved)
     _check_version(folder.resolved, before.get("schema_version"), ANOTHER)
     known = before.get("digests", {})
-    changes = list(_differences(before.get("setting", {}), resolved["setting"]))
+    changes = list(_differences(_filled(before), resolved["setting"]))
     for name in ("model", "task", "code"):
         if not changes and known.get(name) != resolved["digests"][name]:
             changes.append(f"the {name} itself (digest {known.get(name)} -> {resolved['digests'][name]})")
@@ -200,6 +200,18 @@ def write_json(path: Path, content: object) -> None:
 def _check_version(path: Path, found: object, remedy: str) -> None:
     if wrong := wrong_version(found):
         raise CorruptStudyError(f"{path}: {wrong}; or {remedy}")
+
+
+def _filled(resolved: dict[str, Any]) -> Any:
+    """The setting of an older resolved.json with the defaults of keys that came in since."""
+
+    def over(default: Any, stored: Any) -> Any:
+        if not (isinstance(default, dict) and isinstance(stored, dict)):
+            return stored
+        return {**default, **{key: over(default.get(key), value) for key, value in stored.items()}}
+
+    config = parse_config(StudyConfig, resolved.get("config", {}), source=RESOLVED_FILE)
+    return over(config.setting(), resolved.get("setting", {}))
 
 
 def _differences(before: Any, after: Any, key: str = "") -> Iterator[str]:

@@ -19,9 +19,17 @@ def timing_rows(folder: Path) -> Iterator[dict[str, float]]:
         return
     for line in path.read_bytes().split(b"\n")[:-1]:
         try:
-            yield json.loads(line)
-        except ValueError as error:
+            row = json.loads(line)
+        except (ValueError, RecursionError) as error:
             raise CorruptStudyError(f"{path} cannot be read back ({error}); move {folder} away") from error
+        if not is_timing(row):
+            raise CorruptStudyError(f"{path} holds a line that is no row of seconds; move {folder} away")
+        yield row
+
+
+def is_timing(row: object) -> bool:
+    """Whether a value is an object of numbers."""
+    return isinstance(row, dict) and all(isinstance(value, int | float) for value in row.values())
 
 
 def cycles(folder: Path) -> list[dict[str, float]]:

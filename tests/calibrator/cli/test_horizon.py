@@ -190,3 +190,9 @@ def test_a_broken_or_missing_cache_changes_nothing(calibrate: Calibrate, study: 
         for path in (study / "cache").glob(pattern):
             path.write_bytes(path.read_bytes()[:-cut] if cut else b"")
         assert dry(calibrate, study) == before
+
+
+def test_hours_without_end_are_as_many_updates_as_there_can_be(calibrate: Calibrate, study: Path) -> None:
+    answer = calibrate("recommend", study, "--horizon", "1e308h", "--dry-run", "--json")
+    assert answer.exit_code == 0
+    assert json.loads(answer.stdout)["horizon"] == 10**9

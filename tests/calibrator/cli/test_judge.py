@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -193,3 +194,13 @@ def test_judging_imports_no_heavy_package() -> None:
         [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True
     )
     assert answer.stdout.strip().endswith("HEAVY []")
+
+
+@pytest.mark.parametrize("option", ["--settings", "--append"])
+def test_a_pipe_is_no_settings_file_and_no_table(tmp_path: Path, option: str) -> None:
+    log, pipe = tmp_path / "run.csv", tmp_path / "pipe"
+    log.write_text("update,reward,learning_rate\n" + "".join(f"{i},0.5,1e-6\n" for i in range(100)))
+    os.mkfifo(pipe)
+    answer = judge(log, option, pipe)
+    assert answer.exit_code == 2
+    assert "no regular file" in answer.stderr

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shutil
+import stat
 import subprocess
 import sys
 from pathlib import Path
@@ -142,6 +144,26 @@ def test_mistakes_end_with_one_clear_line(tmp_path: Path, study: Path) -> None:
     assert broken.exit_code != 0
     assert "verdict.json" in broken.stderr
     assert len(broken.stderr.strip().splitlines()) == 1
+
+
+def test_only_reports_and_plain_files_are_replaced(study: Path, tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe.html"
+    os.mkfifo(pipe)
+    before = (study / "fit.json").read_bytes()
+    for out in (study / "fit.json", study / "trials" / "0" / "verdict.json", pipe, Path(), tmp_path):
+        answer = report(study, "--format", "json", "--out", out)
+        assert (answer.exit_code, answer.stderr.count("\n")) == (2, 1), answer.stderr
+    assert (study / "fit.json").read_bytes() == before
+    assert stat.S_ISFIFO(pipe.stat().st_mode)
+    assert report(study, "--out", study / "report.json").exit_code == 0
+
+
+@pytest.mark.parametrize("content", ["[]\n", "[" * 200_000 + "\n", '{"generate": "x"}\n'])
+def test_timings_that_are_none_are_one_clear_line(study: Path, content: str) -> None:
+    (study / "trials" / "0" / "timings.jsonl").write_text(content)
+    answer = report(study, "--format", "json")
+    assert answer.exit_code == 2
+    assert "timings.jsonl" in answer.stderr
 
 
 def test_imports_no_heavy_package(study: Path) -> None:

@@ -82,3 +82,17 @@ def test_an_edited_task_file_is_another_task(tmp_path: Path, monkeypatch: pytest
     before = task_digest(TaskConfig(name="edited_task:Task"))
     (tmp_path / "edited_task.py").write_text("class Task:\n    reward_floor = 1.0\n")
     assert task_digest(TaskConfig(name="edited_task:Task")) != before
+
+
+def test_a_key_that_came_in_since_counts_as_its_default(tmp_path: Path) -> None:
+    """An older resolved.json lacks it, and nobody changed anything."""
+    folder = prepare(study(tmp_path / "s"), "")
+    content = json.loads(folder.resolved.read_text())
+    for part in (content["setting"], content["config"]):
+        del part["probe"]["group_size"]
+    folder.resolved.write_text(json.dumps(content))
+    prepare(study(tmp_path / "s"), "")
+    content["setting"]["probe"]["every"] = 99
+    folder.resolved.write_text(json.dumps(content))
+    with pytest.raises(StudyMismatchError, match=r"probe\.every was 99"):
+        prepare(study(tmp_path / "s"), "")
