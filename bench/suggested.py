@@ -1,16 +1,16 @@
 """What resampled ratios say about other pairs (G, epsilon), beside runs that were made with them.
 
-`python bench/suggested.py [--folder DIR] [--updates 160] [--runs 6] [--json]`. The embedded default, gmc, S = 16 at
-half of the largest stable rate, where the cap acts; ten minutes on one idle core. K runs with the swept pair G = 16,
-epsilon = 0.2 are recorded, as a study has several at the S that it recommends; from these alone cap activation and lost
-ratio mass of five other pairs are predicted, with 90 % intervals. Then K runs are made with each pair, with other
-seeds, as many trajectories an update and as many updates.
+`python bench/suggested.py [--folder DIR] [--updates 160] [--runs 8] [--json]`. The embedded default, gmc, S = 16 at a
+fifth of the largest stable rate, where the cap acts on up to a fifth of the groups; twelve minutes on one idle core. K
+runs with the swept pair G = 16, epsilon = 0.2 are recorded, as a study has several at the S that it recommends; from
+these alone cap activation and lost ratio mass of five other pairs are predicted, with 90 % intervals. Then K runs are
+made with each pair, with other seeds, as many trajectories an update and as many updates.
 
 What is predictable: averages over whole runs of the same length, S, rate and batch. Another pair trains another policy,
 but Adam makes steps of the same size whatever the weights of a batch, so that ratios spread alike. The interval is that
 of the mean over the runs that are made: the recorded runs' own (`calibrator.advice.resample`), its spread times sqrt(2)
-since as many runs are made as were recorded. Runs end early because the cap acts early; small epsilons are taken since
-lost mass beyond large ones comes from a few trajectories in ten thousand.
+since as many runs are made as were recorded. Runs end early because the cap acts early. Small epsilons and a small rate
+are taken since lost mass beyond large ones comes from a few trajectories in ten thousand, which no short run tells.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ from calibrator.advice.types import SuggestionRow
 from trainer.config import ProbeConfig, RunConfig, TrainerConfig
 from trainer.loop.train import train
 
-S, RATE, BATCH = 16, 2.4e-4, 128
+S, RATE, BATCH = 16, 1e-4, 128
 SWEPT = (16, 0.2)
-PAIRS = ((4, 0.05), (8, 0.02), (8, 0.05), (16, 0.02), (16, 0.05))
+PAIRS = ((4, 0.02), (4, 0.05), (8, 0.02), (8, 0.05), (16, 0.02))
 NAMES = ("cap_activation", "lost_mass")
 WIDEST = 2.0
 """Largest ratio of the ends of an interval that is of use."""
@@ -126,7 +126,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--folder", type=Path)
     parser.add_argument("--updates", type=int, default=160)
-    parser.add_argument("--runs", type=int, default=6)
+    parser.add_argument("--runs", type=int, default=8)
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
     folder = options.folder or Path(tempfile.mkdtemp())
