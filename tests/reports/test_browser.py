@@ -91,7 +91,7 @@ def test_wide_tables_scroll_in_their_own_box(browser: Browser, files: Path) -> N
     widths = page.evaluate(
         "[...document.querySelectorAll('#frontier .scroll')].map(e => [e.scrollWidth, e.clientWidth])"
     )
-    assert widths[-1][0] > widths[-1][1]
+    assert any(content > box for content, box in widths)
     page.context.close()
 
 
