@@ -12,6 +12,9 @@ from vllm.distributed.weight_transfer.clients import HTTPVLLMWeightSyncClient
 
 from trainer.errors import EnvironmentFailedError
 
+KEPT_ALIVE = 1.0
+"""Seconds for which an idle connection is used again."""
+
 
 class Client(HTTPVLLMWeightSyncClient):
     """vLLM's own client of the weight updates, over a Unix socket or a port, with our errors.
@@ -33,7 +36,10 @@ class Client(HTTPVLLMWeightSyncClient):
         self._seconds, self._failed = seconds, failed
         transport = httpx.HTTPTransport(
             uds=None if socket is None else str(socket),
-            limits=httpx.Limits(max_connections=None, max_keepalive_connections=None),
+            # The server closes a connection that was idle for 5 s: one that it is about to close must not be used.
+            limits=httpx.Limits(
+                max_connections=None, max_keepalive_connections=None, keepalive_expiry=KEPT_ALIVE
+            ),
         )
         self._http = httpx.Client(
             base_url=self.base_url, transport=transport, timeout=seconds, trust_env=False
