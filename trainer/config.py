@@ -21,7 +21,7 @@ EMBEDDED = "embedded"
 class Config(BaseModel):
     """Base of every configuration object: unknown keys fail, values do not change after parsing."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True, allow_inf_nan=False)
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
 
 class ModelConfig(Config):

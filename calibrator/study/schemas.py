@@ -22,7 +22,10 @@ from pydantic import BaseModel, ConfigDict, create_model
 import calibrator.advice.prediction
 import calibrator.advice.types
 import calibrator.laws.types
+import calibrator.study.config
+import calibrator.verdicts.settings
 import calibrator.verdicts.types
+import trainer.config
 import trainer.metrics
 from calibrator.advice.prediction import ConfirmationRecord
 from calibrator.advice.types import Recommendation
@@ -44,10 +47,14 @@ DOCUMENTED: tuple[ModuleType, ...] = (
     calibrator.advice.types,
     calibrator.advice.prediction,
     calibrator.laws.types,
+    calibrator.study.config,
+    calibrator.verdicts.settings,
     calibrator.verdicts.types,
+    trainer.config,
     trainer.metrics,
 )
-"""Modules whose models explain their fields in the text below each."""
+"""Modules whose models explain their fields in the text below each. Read here, from the source: having pydantic do it
+would cost every command a twentieth of a second."""
 ALWAYS = ("update", "version", "learning_rate", "cumulative_lr", "reward_mean")
 """Fields of every row of metrics.jsonl."""
 
