@@ -9,18 +9,14 @@ from pathlib import Path
 
 from calibrator.advice.types import Recommendation
 from calibrator.cli.recommend import Wish, keep_previous, print_json
+from calibrator.cli.view import study_view
 from calibrator.errors import ExitCode
-from calibrator.handoff.conclude import Conclusion, Intent, conclude, confirmed, with_suggestion
+from calibrator.handoff.conclude import Conclusion, Intent, conclude, with_suggestion
 from calibrator.study.config import StudyConfig, parse_config
 from calibrator.study.results import TrialResult, load_results
 from calibrator.study.store import StudyFolder, open_study, read_json
-from calibrator.sweep.questions import (
-    CONFIRM,
-    CONFIRMATION_TRIES,
-    confirmation,
-    confirmation_stage,
-    question_of,
-)
+from calibrator.sweep.answer import answer
+from reports.view import StudyView
 
 
 def reconsider(root: Path, wish: Wish, *, dry_run: bool, as_json: bool) -> ExitCode:
@@ -46,7 +42,7 @@ def concluded(
 ) -> Conclusion:
     """What `calibrate run` would say after these trials, without running any."""
     conclusion, fitted = settled(config, study, results, intent)
-    return with_suggestion(config, fitted, conclusion, study)
+    return with_suggestion(config, study, fitted, conclusion)
 
 
 def settled(
@@ -55,28 +51,12 @@ def settled(
     results: Sequence[TrialResult],
     intent: Intent = Intent(),  # noqa: B008 (frozen)
 ) -> tuple[Conclusion, list[TrialResult]]:
-    """The conclusion, without suggestions, and the trials that its fit rests on.
+    """The answer from the trials that exist, without suggestions, and those that its fit rests on."""
 
-    Confirmations of other questions are runs like any other. Those of this question confirm it, or, where one of them
-    collapsed, enter the fit.
-    """
-    question = question_of(config)
-    fitted = [result for result in results if not result.stage.startswith(f"{CONFIRM}-{question}-")]
-    conclusion = conclude(config, study, fitted, intent=intent)
-    for attempt in range(1, CONFIRMATION_TRIES + 1):
-        if (advice := conclusion.recommendation) is None or intent.schedule != "lockstep":
-            break
-        name = confirmation_stage(question, attempt, advice)
-        done = [result for result in results if result.stage == name]
-        if not done or len(done) < config.sweep.confirmations:
-            break
-        died = any(result.verdict.verdict.is_event for result in done)
-        if not died:
-            conclusion = replace(conclusion, recommendation=confirmed(advice, confirmation(done)))
-            break
-        fitted = [*fitted, *done]
-        conclusion = conclude(config, study, fitted, confirmation(done), intent=intent)
-    return conclusion, fitted
+    def made(name: str, _: Recommendation) -> list[TrialResult]:
+        return [result for result in results if result.stage == name]
+
+    return answer(config, study, results, made, intent)
 
 
 def _with_horizon(
@@ -104,36 +84,40 @@ def _hand_over(
 ) -> None:
     """Write and print. Where nothing can be recommended, what the study said before stays."""
     advice = conclusion.recommendation
+
+    def show(view: StudyView | None) -> None:
+        if view is None:
+            print_json(advice, conclusion.refusal, conclusion.stratum(config.trainer.estimator))
+        else:
+            from calibrator.cli.delivery import print_view
+
+            print_view(view)
+
     if dry_run or advice is None:
-        if not as_json:
-            _show(config, study, results, conclusion)
-    else:
-        # What makes reports and sweeps is loaded only where something is written.
-        from calibrator.cli.run import write_answer
-        from calibrator.sweep.rounds import SweepResult
+        show(None if as_json else _not_written(study_view(config, study, results, conclusion)))
+        return
+    # What makes reports and sweeps is loaded only where something is written.
+    from calibrator.cli.run import write_answer
+    from calibrator.sweep.rounds import SweepResult
 
-        if differs(study, advice):
-            keep_previous(study.root)
-        spent = sum(result.verdict.updates for result in results)
-        write_answer(
-            config, study, results, SweepResult(conclusion, spent, budget_bound=False), quiet=as_json
-        )
-    if as_json:
-        print_json(advice, conclusion.refusal, conclusion.stratum(config.trainer.estimator))
+    if differs(study, advice):
+        keep_previous(study.root)
+    spent = sum(result.verdict.updates for result in results)
+    write_answer(
+        config,
+        study,
+        results,
+        SweepResult(conclusion, spent, budget_bound=False),
+        lambda view: show(None if as_json else view),
+    )
 
 
-def _show(
-    config: StudyConfig, study: StudyFolder, results: Sequence[TrialResult], conclusion: Conclusion
-) -> None:
-    from calibrator.cli.console import AnswerConsole
-    from calibrator.cli.view import study_view
-    from reports.terminal import render_terminal
-
-    view = study_view(config, study, results, conclusion)
-    if conclusion.recommendation is not None:  # nothing was written, so there is nothing yet to train from
-        again = f"calibrate recommend {shlex.quote(str(study.root))}"
-        view = replace(view, files=(), next_command=f"{again} ...  # without --dry-run")
-    render_terminal(view, AnswerConsole())
+def _not_written(view: StudyView) -> StudyView:
+    """Nothing was written, so there is nothing yet to train from."""
+    if view.recommendation is None:
+        return view
+    again = f"calibrate recommend {shlex.quote(view.folder)}"
+    return replace(view, files=(), next_command=f"{again} ...  # without --dry-run")
 
 
 def differs(study: StudyFolder, advice: Recommendation) -> bool:

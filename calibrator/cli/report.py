@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
-import io
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Literal, get_args
-
-from rich.console import Console
+from typing import Any, get_args
 
 from calibrator.advice.types import Recommendation
-from calibrator.cli.console import AnswerConsole
+from calibrator.cli.delivery import Format, print_view, text, write_form, write_reports
 from calibrator.cli.question import current_question
-from calibrator.cli.view import study_view
+from calibrator.cli.view import counts, study_view
 from calibrator.errors import StudyConfigError
 from calibrator.handoff.conclude import Conclusion, conclude
 from calibrator.laws.fit import design_posterior, fit_runs
@@ -23,14 +20,11 @@ from calibrator.laws.types import FitResult, Run, StratumFit
 from calibrator.study.config import StudyConfig
 from calibrator.study.results import TrialResult, load_results
 from calibrator.study.store import StudyFolder, open_study, read_json, read_record
-from calibrator.study.timings import seconds_spent
 from calibrator.sweep.confirm import in_fit
-from calibrator.sweep.questions import CONFIRM, question_of
+from calibrator.sweep.questions import is_confirmation, question_of
 from calibrator.verdicts.types import Verdict
 from reports.view import StudyView, stratum_key
-from trainer.files import disk_errors, write_atomically
 
-Format = Literal["html", "markdown", "json", "terminal"]
 SUFFIXES: dict[str, Format] = {
     ".html": "html",
     ".htm": "html",
@@ -38,8 +32,6 @@ SUFFIXES: dict[str, Format] = {
     ".json": "json",
     ".txt": "terminal",
 }
-FILE_WIDTH = 100
-"""Columns of the terminal form in a file."""
 
 
 def report_study(root: Path, form: Format | None, out: Path | None) -> None:
@@ -54,16 +46,16 @@ def report_study(root: Path, form: Format | None, out: Path | None) -> None:
     form = form or (None if out is None else _form_of(out))
     view = view_of(root)
     if form is None:
-        _write_all(view, root)
-        _print(view)
+        write_reports(view, root)
+        print_view(view)
     elif out is not None:
-        _write(view, form, out)
+        write_form(view, form, out)
     elif form == "html":
-        _write(view, form, root / "report.html")
+        write_form(view, form, root / "report.html")
     elif form == "terminal":
-        _print(view)
+        print_view(view)
     else:
-        sys.stdout.write(_text(view, form))
+        sys.stdout.write(text(view, form))
 
 
 def view_of(root: Path) -> StudyView:
@@ -81,13 +73,7 @@ def recorded_manifest(study: StudyFolder, results: Sequence[TrialResult]) -> dic
     """manifest.json; before the sweep ends, what the trials and resolved.json say instead."""
     if study.manifest.is_file():
         return read_json(study.manifest)
-    return {
-        "digests": read_json(study.resolved).get("digests", {}),
-        "seeds": sorted({result.config.seed for result in results}),
-        "trials": len(results),
-        "updates": sum(result.verdict.updates for result in results),
-        "trial_seconds": round(sum(seconds_spent(result.folder) for result in results), 1),
-    }
+    return {"digests": read_json(study.resolved).get("digests", {}), **counts(results)}
 
 
 def _conclusion(
@@ -125,8 +111,10 @@ def _behind(
     """
     confirmation = advice.confirmation if advice else None
     died = confirmation is not None and any(Verdict(word).is_event for word in confirmation.verdicts)
-    tests = f"{CONFIRM}-{question_of(config)}-"
-    return [result for result in in_fit(advice, results) if died or not result.stage.startswith(tests)]
+    question = question_of(config)
+    return [
+        result for result in in_fit(advice, results) if died or not is_confirmation(question, result.stage)
+    ]
 
 
 def _unfinished(study: StudyFolder, view: StudyView, now: int) -> str | None:
@@ -163,49 +151,3 @@ def _form_of(out: Path) -> Format:
         raise StudyConfigError(
             f"--out {out}: the format cannot be told from the name; add --format {', '.join(get_args(Format))}"
         ) from None
-
-
-def _write_all(view: StudyView, root: Path) -> None:
-    _write(view, "html", root / "report.html")
-    _write(view, "markdown", root / "report.md")
-
-
-def _write(view: StudyView, form: Format, path: Path) -> None:
-    """Write one form; the figures that Markdown links to go beside it."""
-    from reports.figures import figure_files
-
-    text = _text(view, form)
-    with disk_errors(path.parent):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        write_atomically(path, text)
-        if form != "markdown":
-            return
-        for name, svg in figure_files(view).items():
-            (path.parent / name).parent.mkdir(exist_ok=True)
-            write_atomically(path.parent / name, svg)
-
-
-def _text(view: StudyView, form: Format) -> str:
-    if form == "html":
-        from reports.html import render_html
-
-        return render_html(view)
-    if form == "markdown":
-        from reports.markdown import render_markdown
-
-        return render_markdown(view)
-    if form == "json":
-        from reports.document import render_json
-
-        return render_json(view)
-    from reports.terminal import render_terminal
-
-    stream = io.StringIO()
-    render_terminal(view, Console(file=stream, width=FILE_WIDTH, color_system=None))
-    return stream.getvalue()
-
-
-def _print(view: StudyView) -> None:
-    from reports.terminal import render_terminal
-
-    render_terminal(view, AnswerConsole())

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
 from rich.console import Console
 
 from calibrator.advice.types import Recommendation
-from calibrator.cli.console import AnswerConsole
+from calibrator.cli.delivery import print_view, write_reports
 from calibrator.cli.live import Progress
 from calibrator.cli.recommend import keep_previous
 from calibrator.cli.reconsider import differs
@@ -29,7 +29,8 @@ from calibrator.sweep.pace import pace_folders
 from calibrator.sweep.rounds import Execute, Sweep, SweepResult
 from calibrator.sweep.target import trial_process
 from reports.numbers import visible
-from trainer.files import disk_errors, write_atomically
+from reports.view import StudyView
+from trainer.files import disk_errors
 
 
 def run_study(source: Source) -> ExitCode:
@@ -76,27 +77,17 @@ def write_answer(
     folder: StudyFolder,
     results: Sequence[TrialResult],
     outcome: SweepResult,
-    *,
-    quiet: bool = False,
+    show: Callable[[StudyView], None] = print_view,
 ) -> None:
-    """Files first, then the report on stdout, unless `quiet`: what is printed is also on disk."""
-    from reports.figures import figure_files
-    from reports.html import render_html
-    from reports.markdown import render_markdown
-    from reports.terminal import render_terminal
-
+    """Settings, then the answer on stdout by `show`, then the reports, which take longest to make."""
     study_cost(config, folder, results)
     write_conclusion(config, folder, outcome.conclusion)
     remember(config, folder, results, outcome.conclusion)
     write_json(folder.manifest, manifest(config, results))
     view = study_view(config, folder, results, outcome.conclusion)
-    (folder.root / "figures").mkdir(exist_ok=True)
-    for name, svg in figure_files(view).items():
-        write_atomically(folder.root / name, svg)
-    write_atomically(folder.root / "report.html", render_html(view))
-    write_atomically(folder.root / "report.md", render_markdown(view))
-    if not quiet:
-        render_terminal(view, AnswerConsole())
+    show(view)
+    sys.stdout.flush()
+    write_reports(view, folder.root)
     if outcome.budget_bound:
         left = (
             "the answer above is partial"

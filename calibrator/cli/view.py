@@ -73,6 +73,13 @@ def manifest(config: StudyConfig, results: Sequence[TrialResult]) -> dict[str, A
         "hardware": hardware(),
         "commit": git_commit(),
         "digests": resolve(config)["digests"],
+        **counts(results),
+    }
+
+
+def counts(results: Sequence[TrialResult]) -> dict[str, Any]:
+    """How much was run, as manifest.json has it."""
+    return {
         "seeds": sorted({result.config.seed for result in results}),
         "trials": len(results),
         "updates": sum(result.verdict.updates for result in results),

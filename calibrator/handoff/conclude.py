@@ -74,7 +74,6 @@ def conclude(
     config: StudyConfig,
     study: StudyFolder,
     results: Sequence[TrialResult],
-    confirmation: Confirmation | None = None,
     intent: Intent = Intent(),
 ) -> Conclusion:
     """Fit the laws to `results` and recommend by the rule of [advice]. Writes cost.json when there is none yet.
@@ -94,7 +93,7 @@ def conclude(
         return Conclusion(fitted, fit, None, _untrained(own) or str(error))
     said = [*advice.findings, *_about_checks(own)]
     advice = advice.model_copy(update={"valid_for": _valid_for(config, decisive), "findings": said})
-    return Conclusion(fitted, fit, advice if confirmation is None else confirmed(advice, confirmation), None)
+    return Conclusion(fitted, fit, advice, None)
 
 
 def remember(
@@ -118,7 +117,7 @@ def remember(
         )
         kept.append(cache.fit_key(runs))
     cache.forget_other_fits(study, kept)
-    for each in (conclusion, with_suggestion(config, results, conclusion, study)):
+    for each in (conclusion, with_suggestion(config, study, results, conclusion)):
         if each.recommendation is not None and each.recommendation.suggested is not None:
             cache.keep_suggestion(study, each.suggestion_key, each.recommendation.suggested)
 
@@ -136,8 +135,14 @@ def _in_order(runs: Sequence[Run]) -> list[Run]:
     return sorted(runs, key=lambda run: run.model_dump_json())
 
 
-def confirmed(advice: Recommendation, confirmation: Confirmation) -> Recommendation:
-    """Attach the runs at the recommended numbers. Where all were stable, what they showed is no extrapolation."""
+def attach(conclusion: Conclusion, confirmation: Confirmation) -> Conclusion:
+    """Add the runs at the recommended numbers, where anything is recommended still."""
+    advice = conclusion.recommendation
+    return conclusion if advice is None else replace(conclusion, recommendation=_with(advice, confirmation))
+
+
+def _with(advice: Recommendation, confirmation: Confirmation) -> Recommendation:
+    """Where all of these runs were stable, what they showed is no extrapolation."""
     update: dict[str, Any] = {"confirmation": confirmation}
     if advice.valid_for is not None and set(confirmation.verdicts) == {Verdict.STABLE}:
         longest = max(advice.valid_for.longest_cumulative_lr, confirmation.cumulative_lr)
@@ -150,12 +155,12 @@ def confirmed(advice: Recommendation, confirmation: Confirmation) -> Recommendat
 
 
 def with_suggestion(
-    config: StudyConfig,
-    results: Sequence[TrialResult],
-    conclusion: Conclusion,
-    study: StudyFolder | None = None,
+    config: StudyConfig, study: StudyFolder, results: Sequence[TrialResult], conclusion: Conclusion
 ) -> Conclusion:
-    """Add what recorded ratios suggest for G and epsilon; apart, since it reads all shards."""
+    """Add what recorded ratios suggest for G and epsilon; apart, since it reads all shards.
+
+    The same question about the same shards is answered from the study's cache.
+    """
     advice = conclusion.recommendation
     if advice is None:
         return conclusion
@@ -277,7 +282,7 @@ def _paced(study: StudyFolder) -> list[TimedCycles]:
 
 
 def _suggest(
-    config: StudyConfig, own: Sequence[TrialResult], sync_interval: int, study: StudyFolder | None
+    config: StudyConfig, own: Sequence[TrialResult], sync_interval: int, study: StudyFolder
 ) -> tuple[Suggested | None, str]:
     """Resample what stable runs at this interval recorded, and the key of the answer in the cache.
 
@@ -287,8 +292,7 @@ def _suggest(
     if not folders or config.trainer.estimator not in CAPPED:
         return None, ""
     key = cache.suggestion_key(folders, setting)
-    kept = None if study is None else cache.read_suggestion(study, key)
-    return kept or _resampled(folders, setting), key
+    return cache.read_suggestion(study, key) or _resampled(folders, setting), key
 
 
 def _resampled(folders: Sequence[Path], setting: dict[str, Any]) -> Suggested:

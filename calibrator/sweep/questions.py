@@ -19,6 +19,11 @@ def question_of(config: StudyConfig) -> str:
     return digest([config.advice.model_dump(mode="json"), config.sweep.sharp_enough])[:8]
 
 
+def is_confirmation(question: str, stage: str) -> bool:
+    """Whether the runs of this stage confirm an answer to this question."""
+    return stage.startswith(f"{CONFIRM}-{question}-")
+
+
 def confirmation_stage(question: str, attempt: int, advice: Recommendation) -> str:
     """Name of the stage that confirms a recommendation."""
     numbers = f"S{advice.sync_interval}-eta{advice.learning_rate:g}-T{advice.horizon}"

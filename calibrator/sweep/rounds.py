@@ -16,19 +16,13 @@ from typing import Protocol
 from calibrator.advice.types import Recommendation
 from calibrator.errors import CorruptStudyError
 from calibrator.handoff.conclude import Conclusion, conclude, embedded_cost, with_suggestion
-from calibrator.laws.observations import is_event
 from calibrator.study.config import StudyConfig
 from calibrator.study.journal import Journal
 from calibrator.study.results import CONFIG, PROPOSAL, TrialResult, load_result
 from calibrator.study.store import StudyFolder, read_record, write_json
+from calibrator.sweep.answer import answer
 from calibrator.sweep.design import DesignSpace, ProposedRun, first_round, narrow_enough, next_round
-from calibrator.sweep.questions import (
-    CONFIRM,
-    CONFIRMATION_TRIES,
-    confirmation,
-    confirmation_stage,
-    question_of,
-)
+from calibrator.sweep.questions import CONFIRM, is_confirmation, question_of
 from trainer.config import RunConfig
 
 
@@ -168,34 +162,23 @@ class Sweep:
         )
 
     def _confirmed(self) -> SweepResult:
-        """Run the recommended numbers at full length. A collapse there lowers them, and they are run once more.
-
-        The fit rests on all runs but those that confirm it: they come after it.
-        """
-        question = question_of(self.config)
-        self._recall_other_confirmations(question)
-        conclusion = conclude(self.config, self.study, self.results)
-        fitted = list(self.results)
-        for attempt in range(1, CONFIRMATION_TRIES + 1):
-            advice = conclusion.recommendation
-            if advice is None or self.budget_bound or self.config.sweep.confirmations == 0:
-                break
-            name = confirmation_stage(question, attempt, advice)
-            done = self.stage(name, partial(self._confirmation_plan, advice), evaluate=True)
-            if len(done) < self.config.sweep.confirmations:
-                break
-            died = any(is_event(result.run()) for result in done)
-            fitted = list(self.results) if died else fitted
-            conclusion = conclude(self.config, self.study, fitted, confirmation(done))
-            if not died:
-                break
-        conclusion = with_suggestion(self.config, fitted, conclusion)
+        """Run the recommended numbers at full length. A collapse there lowers them, and they are run once more."""
+        self._recall_other_confirmations()
+        conclusion, fitted = answer(self.config, self.study, self.results, self._confirming)
+        conclusion = with_suggestion(self.config, self.study, fitted, conclusion)
         return SweepResult(conclusion, self.spent, self.budget_bound)
 
-    def _recall_other_confirmations(self, question: str) -> None:
-        """Confirmations of what was recommended for another horizon, risk or rule are runs like any other."""
+    def _confirming(self, name: str, advice: Recommendation) -> list[TrialResult]:
+        """Runs of the stage `name` at the recommended numbers; none where the updates or the config forbid it."""
+        if self.budget_bound or self.config.sweep.confirmations == 0:
+            return []
+        return self.stage(name, partial(self._confirmation_plan, advice), evaluate=True)
+
+    def _recall_other_confirmations(self) -> None:
+        """Confirmations of what was recommended for another horizon, risk or rule, and runs that checked an answer."""
+        question = question_of(self.config)
         for name in self.journal.stages():
-            if name.startswith(CONFIRM) and not name.startswith(f"{CONFIRM}-{question}"):
+            if name.startswith(CONFIRM) and not is_confirmation(question, name):
                 self.results += self._finished(
                     [self.study.trial(number) for number in self.journal.known(name)]
                 )

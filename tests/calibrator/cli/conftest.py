@@ -64,7 +64,7 @@ def simulated(root: Path, settings: dict[str, Any]) -> Path:
     study = prepare(config, "")
     sweep = Sweep(config, study, Journal(study.journal), simulate)
     outcome = sweep.run()
-    write_answer(config, study, sweep.results, outcome, quiet=True)
+    write_answer(config, study, sweep.results, outcome, show=lambda _: None)
     assert outcome.conclusion.recommendation is not None, outcome.conclusion.refusal
     return root
 
