@@ -1,20 +1,51 @@
-"""The forms of a report, and where they go: files beside each other in the study, or the terminal."""
+"""What a study says, delivered: its files, the answer on stdout, and the report in its forms."""
 
 from __future__ import annotations
 
 import io
+import sys
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Literal
 
-from rich.console import Console
-
-from calibrator.cli.console import AnswerConsole
+from calibrator.cli.view import manifest, study_view
+from calibrator.handoff.conclude import Conclusion, remember, study_cost
+from calibrator.handoff.write import write_conclusion
+from calibrator.study.config import StudyConfig
+from calibrator.study.results import TrialResult
+from calibrator.study.store import StudyFolder, write_json
 from reports.view import StudyView
 from trainer.files import disk_errors, write_atomically
 
 Format = Literal["html", "markdown", "json", "terminal"]
 FILE_WIDTH = 100
 """Columns of the terminal form in a file."""
+
+
+def print_view(view: StudyView) -> None:
+    """The terminal form on stdout."""
+    from calibrator.cli.console import AnswerConsole
+    from reports.terminal import render_terminal
+
+    render_terminal(view, AnswerConsole())
+
+
+def write_answer(
+    config: StudyConfig,
+    study: StudyFolder,
+    results: Sequence[TrialResult],
+    conclusion: Conclusion,
+    show: Callable[[StudyView], None] = print_view,
+) -> None:
+    """Settings, then the answer by `show`, then the reports, which take longest to make."""
+    study_cost(config, study, results)
+    write_conclusion(config, study, conclusion)
+    remember(config, study, results, conclusion)
+    write_json(study.manifest, manifest(config, results))
+    view = study_view(config, study, results, conclusion)
+    show(view)
+    sys.stdout.flush()
+    write_reports(view, study.root)
 
 
 def write_reports(view: StudyView, root: Path) -> None:
@@ -52,15 +83,10 @@ def text(view: StudyView, form: Format) -> str:
         from reports.document import render_json
 
         return render_json(view)
+    from rich.console import Console
+
     from reports.terminal import render_terminal
 
     stream = io.StringIO()
     render_terminal(view, Console(file=stream, width=FILE_WIDTH, color_system=None))
     return stream.getvalue()
-
-
-def print_view(view: StudyView) -> None:
-    """The terminal form on stdout."""
-    from reports.terminal import render_terminal
-
-    render_terminal(view, AnswerConsole())

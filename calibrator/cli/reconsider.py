@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from calibrator.advice.types import Recommendation
+from calibrator.cli.delivery import print_view, write_answer
 from calibrator.cli.recommend import Wish, keep_previous, print_json
 from calibrator.cli.view import study_view
 from calibrator.errors import ExitCode
@@ -85,31 +86,18 @@ def _hand_over(
     """Write and print. Where nothing can be recommended, what the study said before stays."""
     advice = conclusion.recommendation
 
-    def show(view: StudyView | None) -> None:
-        if view is None:
-            print_json(advice, conclusion.refusal, conclusion.stratum(config.trainer.estimator))
+    def show_json(_: StudyView | None = None) -> None:
+        print_json(advice, conclusion.refusal, conclusion.stratum(config.trainer.estimator))
+
+    if advice is None or dry_run:
+        if as_json:
+            show_json()
         else:
-            from calibrator.cli.delivery import print_view
-
-            print_view(view)
-
-    if dry_run or advice is None:
-        show(None if as_json else _not_written(study_view(config, study, results, conclusion)))
+            print_view(_not_written(study_view(config, study, results, conclusion)))
         return
-    # What makes reports and sweeps is loaded only where something is written.
-    from calibrator.cli.run import write_answer
-    from calibrator.sweep.rounds import SweepResult
-
     if differs(study, advice):
         keep_previous(study.root)
-    spent = sum(result.verdict.updates for result in results)
-    write_answer(
-        config,
-        study,
-        results,
-        SweepResult(conclusion, spent, budget_bound=False),
-        lambda view: show(None if as_json else view),
-    )
+    write_answer(config, study, results, conclusion, show_json if as_json else print_view)
 
 
 def _not_written(view: StudyView) -> StudyView:

@@ -3,33 +3,28 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
 from rich.console import Console
 
 from calibrator.advice.types import Recommendation
-from calibrator.cli.delivery import print_view, write_reports
+from calibrator.cli.delivery import write_answer
 from calibrator.cli.live import Progress
 from calibrator.cli.recommend import keep_previous
 from calibrator.cli.reconsider import differs
 from calibrator.cli.source import Source
-from calibrator.cli.view import manifest, study_view
 from calibrator.errors import ExitCode
-from calibrator.handoff.conclude import remember, study_cost
-from calibrator.handoff.write import write_conclusion
 from calibrator.study.config import StudyConfig
 from calibrator.study.journal import Journal
-from calibrator.study.results import TrialResult
-from calibrator.study.store import StudyFolder, prepare, write_json
+from calibrator.study.store import StudyFolder, prepare
 from calibrator.sweep.checks import check_fit, check_inputs
 from calibrator.sweep.executor import Slots, make_slots, run_all
 from calibrator.sweep.pace import pace_folders
 from calibrator.sweep.rounds import Execute, Sweep, SweepResult
 from calibrator.sweep.target import trial_process
 from reports.numbers import visible
-from reports.view import StudyView
 from trainer.files import disk_errors
 
 
@@ -48,7 +43,8 @@ def run_study(source: Source) -> ExitCode:
             sweep = Sweep(config, folder, Journal(folder.journal), execute)
             outcome = sweep.run()
         keep_another_answer(folder, outcome.conclusion.recommendation)
-        write_answer(config, folder, sweep.results, outcome)
+        write_answer(config, folder, sweep.results, outcome.conclusion)
+        say_if_budget_bound(config, outcome)
     return exit_code(outcome)
 
 
@@ -72,22 +68,8 @@ def executing(config: StudyConfig, folder: StudyFolder, slots: Slots) -> Iterato
         yield execute
 
 
-def write_answer(
-    config: StudyConfig,
-    folder: StudyFolder,
-    results: Sequence[TrialResult],
-    outcome: SweepResult,
-    show: Callable[[StudyView], None] = print_view,
-) -> None:
-    """Settings, then the answer on stdout by `show`, then the reports, which take longest to make."""
-    study_cost(config, folder, results)
-    write_conclusion(config, folder, outcome.conclusion)
-    remember(config, folder, results, outcome.conclusion)
-    write_json(folder.manifest, manifest(config, results))
-    view = study_view(config, folder, results, outcome.conclusion)
-    show(view)
-    sys.stdout.flush()
-    write_reports(view, folder.root)
+def say_if_budget_bound(config: StudyConfig, outcome: SweepResult) -> None:
+    """What was left out, on stderr."""
     if outcome.budget_bound:
         left = (
             "the answer above is partial"

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner, Result
 
+from calibrator.cli.delivery import write_answer
 from calibrator.cli.main import app
-from calibrator.cli.run import write_answer
 from calibrator.simulator.truth import Truth, simulated_run
 from calibrator.study.config import StudyConfig, parse_config
 from calibrator.study.journal import Journal
@@ -64,7 +64,7 @@ def simulated(root: Path, settings: dict[str, Any]) -> Path:
     study = prepare(config, "")
     sweep = Sweep(config, study, Journal(study.journal), simulate)
     outcome = sweep.run()
-    write_answer(config, study, sweep.results, outcome, show=lambda _: None)
+    write_answer(config, study, sweep.results, outcome.conclusion, show=lambda _: None)
     assert outcome.conclusion.recommendation is not None, outcome.conclusion.refusal
     return root
 
