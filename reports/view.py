@@ -20,7 +20,8 @@ from reports.numbers import name
 from reports.recorded import Recorded
 
 Floats = NDArray[np.float64]
-Role = Literal["sweep", "confirmation"]
+Role = Literal["sweep", "confirmation", "check"]
+"""What a run was made for; runs of `calibrate confirm` check an answer and may be unsafe on purpose."""
 StratumKey = tuple[str, tuple[tuple[str, str], ...]]
 
 

@@ -9,6 +9,7 @@ from calibrator.advice.request import AdviceRequest
 from calibrator.advice.types import FrontierRow
 from calibrator.laws.evidence import round_up
 from calibrator.laws.types import Finding, Run, StratumFit
+from calibrator.wording import plural
 
 
 def rate_findings(
@@ -125,7 +126,7 @@ def _reach(extrapolation: float, request: AdviceRequest, chosen: FrontierRow, fi
     )
     if extrapolation < FAR or fit.budget is None:
         return said
-    B, passed = fit.budget.B, f"{fit.survivors} runs survived, {fit.events} collapsed"
+    B, passed = fit.budget.B, f"{plural(fit.survivors, 'run')} survived, {fit.events} collapsed"
     rate = chosen.learning_rate
     return (
         f"{said} The answer rests on the law alone: {passed}, and those that do collapse did so near L = B = "

@@ -72,7 +72,9 @@ def best_row(rows: Sequence[FrontierRow], request: AdviceRequest) -> FrontierRow
     """
     useful = [row for row in rows if row.useful]
     stale = [row for row in useful if lag_of(row, request) > 0]
-    return max(stale or useful, key=lambda row: _merit(row, request), default=None)
+    return max(
+        stale or useful, key=lambda row: (row.merit(request.objective), -row.sync_interval), default=None
+    )
 
 
 def lag_of(row: FrontierRow, request: AdviceRequest) -> int:
@@ -100,9 +102,3 @@ def _exceeds(effective_interval: int, sync_interval: int, request: AdviceRequest
         else max_lag(sync_interval, request.schedule, request.queued_cycles)
     )
     return lag > request.max_lag
-
-
-def _merit(row: FrontierRow, request: AdviceRequest) -> tuple[float, int]:
-    by_time = request.objective == "time" and row.progress_per_second is not None
-    merit = row.progress_per_second if by_time else row.learning_rate
-    return merit or 0.0, -row.sync_interval

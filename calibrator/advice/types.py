@@ -49,6 +49,11 @@ class FrontierRow(_Record):
     price: float | None = None
     """Hours times the price of an hour; null without a price."""
 
+    def merit(self, objective: Objective) -> float:
+        """Progress on the clock L per second, or per update where that is asked for or no seconds were measured."""
+        by_time = objective == "time" and self.progress_per_second is not None
+        return (self.progress_per_second if by_time else self.learning_rate) or 0.0
+
 
 class SuggestionRow(_Record):
     """What the recorded ratios say about one estimator with one pair (G, epsilon)."""

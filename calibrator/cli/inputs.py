@@ -15,6 +15,7 @@ from calibrator.laws.table import REQUIRED, read_runs
 from calibrator.laws.types import Run
 from calibrator.runlogs.settings import LogSettings, read_fields, settings_of
 from calibrator.study.store import is_study
+from calibrator.wording import plural
 from reports.numbers import visible
 
 TABLE_COLUMNS = 3
@@ -77,7 +78,7 @@ def _finished(path: Path) -> list[Run]:
     study, _ = open_study(path)
     results = load_results(study)
     if checks := sum(result.is_check for result in results):
-        said = f"{path}: {checks} of its {len(results)} runs were made by `calibrate confirm`"
+        said = f"{path}: `calibrate confirm` made {checks} of its {plural(len(results), 'run')}"
         print(visible(said), file=sys.stderr)
     return [result.run() for result in results]
 

@@ -21,6 +21,7 @@ from calibrator.study.results import CONFIG, ERROR, LOG, METRICS, TrialResult, l
 from calibrator.study.store import StudyFolder, read_json
 from calibrator.verdicts.judge import JudgeSettings, judge
 from calibrator.verdicts.types import Verdict
+from calibrator.wording import plural
 from reports.numbers import visible
 from trainer.config import RunConfig
 from trainer.tasks import load_task
@@ -72,7 +73,9 @@ class Progress:
         self._stage_start, self._made_before = time.monotonic(), None
         for folder in folders:
             self._note(folder)
-        self._say(f"{name}: {len(folders)} runs, {self._remaining()} updates planned, {spent} spent")
+        self._say(
+            f"{name}: {plural(len(folders), 'run')}, {self._remaining()} updates planned, {spent} spent"
+        )
 
     def tick(self, running: Sequence[Path], done: Sequence[Path]) -> None:
         """Called about twice a second."""
@@ -105,7 +108,7 @@ class Progress:
         spent = self._spent + made + sum(curve.updates for curve in curves.values())
         planned = self._remaining() - sum(curve.updates for curve in curves.values())
         left = f"{self._limit - spent} left" if self._limit else f"at most {planned} left in this stage"
-        done = f"{sum(folder in self._finished for folder in self._planned)} of {len(self._planned)} runs"
+        done = f"{sum(folder in self._finished for folder in self._planned)} of {plural(len(self._planned), 'run')}"
         title = f"{stage_title(self._stage, self._rounds)}: {done}, {spent} updates spent, {left}\n"
         table = Table(title=title + self._times(spent - self._spent, planned), title_justify="left")
         for name in COLUMNS:

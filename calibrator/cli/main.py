@@ -7,9 +7,9 @@ from typing import Annotated, Literal
 
 import typer
 
+from calibrator.advice.horizon import MOST_UPDATES
 from calibrator.cli.errors import answers_errors
 from calibrator.cli.options import (
-    MOST_UPDATES,
     Folder,
     Horizon,
     Json,

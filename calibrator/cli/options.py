@@ -7,6 +7,8 @@ from typing import Annotated, Literal
 
 import typer
 
+from calibrator.advice.horizon import MOST_UPDATES
+
 StudyFile = Annotated[
     Path | None,
     typer.Argument(
@@ -33,7 +35,6 @@ LogFields = Annotated[
         show_default=False,
     ),
 ]
-MOST_UPDATES = 10**9
 Horizon = Annotated[
     int | None,
     typer.Option(

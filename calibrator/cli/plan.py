@@ -10,6 +10,7 @@ from calibrator.study.provenance import cores, gpu_count
 from calibrator.sweep.checks import check_fit, check_inputs
 from calibrator.sweep.estimate import Estimate, estimate, total_updates
 from calibrator.sweep.executor import make_slots
+from calibrator.wording import plural
 from reports.numbers import visible
 
 
@@ -26,11 +27,11 @@ def print_plan(source: Source) -> None:
     lines = [
         (
             "first round",
-            f"{len(needs.first_round)} runs, {total_updates(needs.first_round)} updates at full length",
+            f"{plural(len(needs.first_round), 'run')}, {total_updates(needs.first_round)} updates at full length",
         ),
         (
             "whole study at most",
-            f"{needs.runs_at_most} runs, {needs.updates_at_most} updates; a run that collapsed ends early",
+            f"{plural(needs.runs_at_most, 'run')}, {needs.updates_at_most} updates; a run that collapsed ends early",
         ),
         ("response tokens at most", f"{needs.tokens_at_most:.3g}"),
         ("model", f"{needs.parameters:,} parameters"),

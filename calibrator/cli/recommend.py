@@ -22,7 +22,7 @@ from calibrator.laws.types import FitResult, Run
 from calibrator.study.store import is_study
 from trainer.names import ScheduleName
 
-HANDED_OVER = ("recommendation.json", "trainer.toml", "report.html", "report.md", "fit.json")
+REPLACED = ("recommendation.json", "trainer.toml", "report.html", "report.md", "fit.json")
 """Files of a study that a new recommendation replaces; the old ones go to previous/<n>/."""
 
 
@@ -161,7 +161,7 @@ def print_json(
 
 def keep_previous(root: Path) -> Path | None:
     """Copy what the study handed over to previous/<n>/, n counting up. None where there was nothing."""
-    files = [root / name for name in HANDED_OVER if (root / name).is_file()]
+    files = [root / name for name in REPLACED if (root / name).is_file()]
     if not files:
         return None
     number = 1 + max(

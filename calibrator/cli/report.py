@@ -23,6 +23,7 @@ from calibrator.study.store import StudyFolder, open_study, read_json, read_reco
 from calibrator.sweep.confirm import in_fit
 from calibrator.sweep.questions import is_confirmation, question_of
 from calibrator.verdicts.types import Verdict
+from calibrator.wording import plural
 from reports.view import StudyView, stratum_key
 
 SUFFIXES: dict[str, Format] = {
@@ -126,8 +127,8 @@ def _unfinished(study: StudyFolder, view: StudyView, now: int) -> str | None:
     then = sum(stratum.runs for stratum in view.fit.strata)
     if then != now:
         return (
-            f"The recommendation rests on {then} runs, the study holds {now} now: `calibrate recommend` takes all of "
-            "them into account."
+            f"The recommendation rests on {plural(then, 'run')}, the study holds {now} now: `calibrate recommend` "
+            "takes all of them into account."
         )
     return None
 

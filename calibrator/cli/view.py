@@ -16,11 +16,12 @@ from calibrator.study.provenance import git_commit, hardware, versions
 from calibrator.study.results import TrialResult
 from calibrator.study.store import StudyFolder, read_record, resolve
 from calibrator.study.timings import seconds_spent
+from calibrator.sweep.questions import CONFIRM
 from reports.recorded import read_recorded
 from reports.view import Role, RunView, StudyView, boundary_band
 
-REPORTS = ("report.html", "report.md", "figures/", "fit.json", "manifest.json", "cost.json", "trials/")
-HAND_OVER = ("recommendation.json", "trainer.toml")
+REPORT_FILES = ("report.html", "report.md", "figures/", "fit.json", "manifest.json", "cost.json", "trials/")
+SETTINGS_FILES = ("recommendation.json", "trainer.toml")
 
 
 def study_view(
@@ -48,7 +49,7 @@ def study_view(
         cost=read_record(study.cost, CostModel) if study.cost.is_file() else None,
         manifest=recorded or manifest(config, results),
         setting=config.setting(),
-        files=(*REPORTS, *(HAND_OVER if conclusion.recommendation else ())),
+        files=(*REPORT_FILES, *(SETTINGS_FILES if conclusion.recommendation else ())),
     )
 
 
@@ -89,7 +90,9 @@ def counts(results: Sequence[TrialResult]) -> dict[str, Any]:
 
 def _run_view(result: TrialResult, *, in_fit: bool) -> RunView:
     """A confirmation that entered the fit, of an earlier answer or since it collapsed, is a run like any other."""
-    role: Role = "confirmation" if result.stage.startswith("confirm") and not in_fit else "sweep"
+    role: Role = "sweep"
+    if result.stage.startswith(CONFIRM) and not in_fit:
+        role = "check" if result.is_check else "confirmation"
     recorded = read_recorded(result.folder, result.summary)
     return RunView(result.run(), result.verdict, result.number, role, _curve(result), recorded)
 

@@ -17,6 +17,8 @@ MIN_EVENTS = 3
 """Fewer events give no boundary and no budget: both spreads would be the prior's, not the runs'."""
 FEW_EVENTS = 6
 """Fewer events than this are worth a warning beside the numbers."""
+DECIDED = 0.9
+"""Posterior weight from which one boundary is said to be preferred."""
 SHORTEST = 50
 """Updates below which no verdict on a run can be expected."""
 LONGER = 4

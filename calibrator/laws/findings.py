@@ -8,20 +8,19 @@ from collections.abc import Sequence
 import numpy as np
 
 from calibrator.laws.boundaries import NAMES
-from calibrator.laws.evidence import FEW_EVENTS, LONGER, Evidence, exposure, next_run
+from calibrator.laws.evidence import DECIDED, FEW_EVENTS, LONGER, Evidence, exposure, next_run
 from calibrator.laws.hypotheses import spell
 from calibrator.laws.identify import settled
 from calibrator.laws.posterior import interval, log_eta_max
 from calibrator.laws.sampling import LEAST
 from calibrator.laws.solve import Solution
 from calibrator.laws.types import BoundaryFit, BudgetFit, EtaMax, Finding, Identifiable, LawTest, StratumFit
+from calibrator.wording import plural
 
 BLURRED = 0.8
 """sigma_C, in log eta, from which the boundary is called blurred; its prior exceeds that once in twenty."""
 NEGLIGIBLE = 0.01
 """Posterior weight below which a boundary's own precision does not matter."""
-DECIDED = 0.9
-"""Posterior weight from which one boundary is said to be preferred."""
 
 
 def about_runs(seen: Evidence) -> list[Finding]:
@@ -51,7 +50,7 @@ def about_budget(seen: Evidence, budget: BudgetFit, known: Identifiable) -> list
         said.append(
             _finding(
                 "few_events",
-                f"Only {len(seen.events)} runs collapsed: the spreads rest largely on their priors.",
+                f"Only {plural(len(seen.events), 'run')} collapsed: the spreads rest largely on their priors.",
             )
         )
     short = [run for run in seen.survivors if run.cumulative_lr < budget.B.estimate]

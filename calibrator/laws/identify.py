@@ -13,6 +13,7 @@ from calibrator.laws.posterior import Floats
 from calibrator.laws.priors import ALPHA_SD, LOCATION_SD
 from calibrator.laws.solve import Solution
 from calibrator.laws.types import BudgetFit, Finding, Identifiable, Run
+from calibrator.wording import plural
 
 NARROWED = 0.5
 """A parameter is identified when the runs shrink the prior's standard deviation at least to this share."""
@@ -81,11 +82,11 @@ def _no_events(seen: Evidence) -> Finding:
     return Finding(
         code="no_events",
         sentence=(
-            f"None of the {len(seen.survivors)} runs collapsed, so the budget B is unknown, no run is known "
+            f"{_none_of(len(seen.survivors))} collapsed, so the budget B is unknown, no run is known "
             f"to have been long enough to test the boundary, and there is no bound on C. What can be said: "
             f"at S = {first.sync_interval}, eta = {first.learning_rate:.3g} the chance of a collapse by "
             f"L = {min(run.cumulative_lr for run in alike):.3g} is below {chance:.2f} (90 %, one-sided, from "
-            f"{len(alike)} run(s)). {extension(first, LONGER * seen.longest)} If it survives that, raise eta "
+            f"{plural(len(alike), 'run')}). {extension(first, LONGER * seen.longest)} If it survives that, raise eta "
             f"{LONGER}-fold."
         ),
     )
@@ -113,7 +114,7 @@ def _no_survivors(seen: Evidence, budget: BudgetFit) -> Finding:
     return Finding(
         code="no_survivors",
         sentence=(
-            f"All {len(seen.events)} runs collapsed, so the boundary lies somewhere below the tested rates "
+            f"{_all_of(len(seen.events))} collapsed, so the boundary lies somewhere below the tested rates "
             f"and only the budget B is given. "
             f"{next_run(last.sync_interval, last.learning_rate / LONGER, settled(budget))}"
         ),
@@ -151,3 +152,11 @@ def _one_setting(seen: Evidence, budget: BudgetFit) -> Finding:
 
 def _onset(run: Run) -> float:
     return run.cumulative_lr if run.cumulative_lr_onset_high is None else run.cumulative_lr_onset_high
+
+
+def _none_of(runs: int) -> str:
+    return f"None of the {runs} runs" if runs > 1 else "The only run has not"
+
+
+def _all_of(runs: int) -> str:
+    return f"All {runs} runs" if runs > 1 else "The only run"

@@ -19,6 +19,7 @@ from calibrator.sweep.design import DesignSpace, settled_length
 from calibrator.verdicts.judge import judge, judge_so_far
 from calibrator.verdicts.settings import JudgeSettings
 from calibrator.verdicts.types import Verdict
+from calibrator.wording import plural
 
 StopRule = Literal["certain", "settled"]
 
@@ -151,8 +152,8 @@ def _about_telling(telling: Sequence[Replay]) -> str:
     changed = [run.run for run in telling if run.changed]
     verdicts = f"{len(changed)} verdict{'s' if len(changed) > 1 else ''}: {', '.join(changed)}"
     return (
-        f"Of the {len(telling)} runs that went on to their planned length or beyond an early end, early stopping would "
-        f"have saved {saved} of {made} updates and changed {verdicts if changed else 'no verdict'}."
+        f"Of the {plural(len(telling), 'run')} that went on to their planned length or beyond an early end, early "
+        f"stopping would have saved {saved} of {made} updates and changed {verdicts if changed else 'no verdict'}."
     )
 
 

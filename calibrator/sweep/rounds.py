@@ -49,6 +49,13 @@ class Sweep:
         self.results: list[TrialResult] = []
         """All finished trials, confirmations included."""
         self.budget_bound = False
+        self._confirmations = [
+            result
+            for name in journal.stages()
+            if name.startswith(CONFIRM)
+            for result in self._finished([study.trial(number) for number in journal.known(name)])
+        ]
+        """Those that were finished before: their updates are spent, whether or not this answer asks for them."""
 
     def run(self) -> SweepResult:
         """Go on from wherever the study folder stands."""
@@ -65,7 +72,7 @@ class Sweep:
     @property
     def spent(self) -> int:
         """Updates made so far."""
-        return sum(result.verdict.updates for result in self.results)
+        return self._spent_with([])
 
     def stage(
         self, name: str, plan: Callable[[], list[ProposedRun]], *, evaluate: bool = False
@@ -88,7 +95,7 @@ class Sweep:
                 self._folder(number, name, run, evaluate=evaluate)
                 for number, run in zip(self.journal.numbers(name, runs), runs, strict=True)
             ]
-            self._execute(folders, stage="confirmation" if evaluate else name, spent=self.spent)
+            self._execute(folders, stage="confirmation" if evaluate else name, spent=self._spent_with(done))
             before, done = len(done), self._finished(folders)
             if len(done) == before:
                 raise CorruptStudyError(
@@ -98,6 +105,11 @@ class Sweep:
             self.journal.tell(result.number, survived(result))
         self.results += done
         return done
+
+    def _spent_with(self, done: Sequence[TrialResult]) -> int:
+        """Updates made so far, those of `done` included; each trial counts once."""
+        made = {r.number: r.verdict.updates for r in (*self._confirmations, *self.results, *done)}
+        return sum(made.values())
 
     def _finished(self, folders: Sequence[Path]) -> list[TrialResult]:
         """Results of the leading trials that have a verdict."""
@@ -111,7 +123,7 @@ class Sweep:
         limit = self.config.sweep.max_updates
         if limit is None:
             return len(runs)
-        left = limit - self.spent - sum(result.verdict.updates for result in done)
+        left = limit - self._spent_with(done)
         return sum(total <= left for total in itertools.accumulate(run.updates for run in runs))
 
     def _folder(self, number: int, stage: str, run: ProposedRun, *, evaluate: bool) -> Path:
@@ -177,11 +189,7 @@ class Sweep:
     def _recall_other_confirmations(self) -> None:
         """Confirmations of what was recommended for another horizon, risk or rule, and runs that checked an answer."""
         question = question_of(self.config)
-        for name in self.journal.stages():
-            if name.startswith(CONFIRM) and not is_confirmation(question, name):
-                self.results += self._finished(
-                    [self.study.trial(number) for number in self.journal.known(name)]
-                )
+        self.results += [r for r in self._confirmations if not is_confirmation(question, r.stage)]
 
     def _confirmation_plan(self, advice: Recommendation) -> list[ProposedRun]:
         used = [result.config.seed for result in self.results]

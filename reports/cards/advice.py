@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 
-from calibrator.advice.types import Confirmation, FrontierRow, Origin, Recommendation, Suggested
+from calibrator.advice.types import Confirmation, Objective, Origin, Recommendation, Rule, Suggested
 from calibrator.laws.types import Estimate
 from reports.cards.blocks import Block, Card, Code, Column, Fact, Facts, Paragraph, Setting, Settings, Table
 from reports.cards.maps import map_blocks
@@ -23,12 +23,12 @@ from reports.numbers import (
 )
 from reports.view import StudyView
 
-RULES = {
+RULES: dict[Rule, str] = {
     "stable": "at most the accepted share of runs is prone to collapse, at any horizon, with 95 % credibility",
     "conservative": "below both the boundary and B / T",
     "budget-limited": "P(collapse by T) at most the accepted risk; may lie above the boundary, so T is the end",
 }
-OBJECTIVES = {"time": "progress per second", "progress": "progress per update"}
+OBJECTIVES: dict[Objective, str] = {"time": "progress per second", "progress": "progress per update"}
 
 
 def next_command(view: StudyView) -> str | None:
@@ -128,15 +128,11 @@ def _why_interval(rec: Recommendation) -> str:
     if rec.max_lag == 0:
         return "No larger interval is safe and useful: this is synchronous training."
     text = f"Most {OBJECTIVES[rec.objective]} among the safe asynchronous intervals"
-    merits = {row.sync_interval: _merit(row, rec.objective) for row in rec.frontier if row.useful}
+    merits = {row.sync_interval: row.merit(rec.objective) for row in rec.frontier if row.useful}
     synchronous, chosen = merits.get(1), merits.get(rec.sync_interval)
     if rec.schedule != "lockstep" or not synchronous or not chosen or synchronous <= chosen:
         return f"{text}."
     return f"{text}; S = 1, the synchronous reference, would make {synchronous / chosen:.2g} times as much."
-
-
-def _merit(row: FrontierRow, objective: str) -> float | None:
-    return row.progress_per_second if objective == "time" else row.learning_rate
 
 
 def _why_rate(rec: Recommendation) -> str:
@@ -184,7 +180,9 @@ def _certainty(view: StudyView, rec: Recommendation) -> tuple[Fact, ...]:
             )
         )
     if rec.crossover_interval is not None:
-        note = "where eta_max = B / T: the budget is the smaller limit below it, the boundary above it"
+        note = (
+            "where eta_max = B / T: below it a run at eta_max passes L = B before T, above it T comes first"
+        )
         facts.append(Fact("Crossover S*", crossover_text(rec, rec.crossover_interval), note, "derived"))
     measured: Origin | None = "measured" if rec.confirmation else None
     facts.append(Fact("Confirmation", *confirmation_text(rec.confirmation), measured))

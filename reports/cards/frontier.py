@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from calibrator.advice.types import FrontierRow, Origin, Recommendation
+from calibrator.advice.types import FrontierRow, Origin, Recommendation, Rule
+from reports.cards.advice import RULES
 from reports.cards.blocks import Card, Column, Paragraph, Table
-from reports.numbers import Number, count, interval, percent, rate, scientific, seconds, significant
+from reports.numbers import Number, count, interval, listing, percent, rate, scientific, seconds, significant
 from reports.view import StudyView
 
 TITLE = "What each sync interval allows"
-RULES = ("stable", "conservative", "budget-limited")
 
 
 @dataclass(frozen=True)
@@ -87,7 +87,7 @@ def _optional(title: str, field: str, form: Callable[[float], Number], origin: O
     """A number that older files do not hold, or that is null where it was not measured."""
 
     def value(row: FrontierRow) -> Number | None:
-        found = getattr(row, field, None)
+        found = getattr(row, field)
         return None if found is None else form(found)
 
     return Shown(Column(title, "number", origin=origin), value)
@@ -103,11 +103,9 @@ def _note(row: FrontierRow, rec: Recommendation) -> str:
 
 def _limits(rec: Recommendation) -> tuple[Table, ...]:
     """Largest eta by each rule, where the recommendation holds them, beside the floor under eta."""
-    limits = {row.sync_interval: getattr(row, "limits", {}) for row in rec.frontier}
-    rules = [rule for rule in RULES if any(rule in found for found in limits.values())]
+    rules = [rule for rule in RULES if any(rule in row.limits for row in rec.frontier)]
     if not rules:
         return ()
-    floors = {row.sync_interval: getattr(row, "floor_learning_rate", None) for row in rec.frontier}
     columns = (
         Column("S", "number", origin="assumed"),
         *(Column(rule, "number", origin="derived") for rule in rules),
@@ -115,11 +113,19 @@ def _limits(rec: Recommendation) -> tuple[Table, ...]:
     )
     rows = tuple(
         (
-            count(S),
-            *(rate(found[rule]) if rule in found else "-" for rule in rules),
-            "-" if (floor := floors[S]) is None else rate(floor),
+            count(row.sync_interval),
+            *(rate(row.limits[rule]) if rule in row.limits else "-" for rule in rules),
+            "-" if row.floor_learning_rate is None else rate(row.floor_learning_rate),
         )
-        for S, found in limits.items()
+        for row in rec.frontier
     )
     caption = "Largest safe eta by each rule, and the eta below which nothing useful is learned"
+    useless: list[str] = [rule for rule in rules if all(_below_floor(row, rule) for row in rec.frontier)]
+    if useless:
+        caption += f"; at every S what {listing(useless)} allows lies below that floor"
     return (Table(caption, columns, rows, _marked(rec)),)
+
+
+def _below_floor(row: FrontierRow, rule: Rule) -> bool:
+    limit, floor = row.limits.get(rule), row.floor_learning_rate
+    return limit is not None and floor is not None and limit < floor

@@ -7,7 +7,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from calibrator.advice.suggest import CAPPED
 from calibrator.advice.types import Recommendation
+from calibrator.laws.evidence import DECIDED, FEW_EVENTS
 from calibrator.laws.types import Finding, StratumFit
 from calibrator.verdicts.types import Verdict
 from reports.cards.advice import confirmation_text
@@ -16,13 +18,8 @@ from reports.cards.recorded import recorded_checks, untested_checks
 from reports.numbers import LR_UPDATES, count, name, percent, plural, significant
 from reports.view import RunView, StudyView, stratum_key
 
-ENOUGH_EVENTS = 5
-CLEAR_WEIGHT = 0.9
-"""Posterior weight from which a boundary counts as decided."""
 FLOOR_SEEN, FLOOR_TOO_HIGH = 0.1, 0.5
 """Share of log(1 + epsilon) from which the engine's mismatch is a warning, and from which the cap acts on noise."""
-TRAJECTORY_RATIOS = frozenset({"tic", "tic_zero", "gmc"})
-"""Estimators whose cap 1 + epsilon is one on trajectory ratios or their sums."""
 
 
 def health_card(view: StudyView) -> Card:
@@ -154,7 +151,7 @@ def mismatch_checks(view: StudyView) -> list[Check]:
     checks = []
     for key in view.keys():  # noqa: SIM118
         epsilon = _positive(dict(key[1]).get("epsilon", ""))
-        if key[0] not in TRAJECTORY_RATIOS or epsilon is None:
+        if key[0] not in CAPPED or epsilon is None:
             continue
         found = [m for run in view.runs_of(key) if (m := mismatch_of(run)) is not None]
         if found:
@@ -216,7 +213,7 @@ def _law_checks(view: StudyView) -> list[Check]:
 
 def _events_check(stratum: StratumFit, label: str) -> Check:
     known = "B is known" if stratum.identifiable.B else "B is not identified"
-    status: Status = "PASS" if stratum.events >= ENOUGH_EVENTS and stratum.identifiable.B else "WARN"
+    status: Status = "PASS" if stratum.events >= FEW_EVENTS and stratum.identifiable.B else "WARN"
     seen = f"longest observed L {significant(stratum.longest_cumulative_lr)} {LR_UPDATES}"
     return Check(
         status,
@@ -230,7 +227,7 @@ def _boundary_check(stratum: StratumFit, label: str) -> Check:
         return Check("FAIL", "boundary", f"{label}: no stability boundary could be fitted.")
     chosen = stratum.boundary.chosen
     weight = stratum.boundary.models[chosen].weight
-    decided = weight >= CLEAR_WEIGHT
+    decided = weight >= DECIDED
     tail = "." if decided else ": the form is not decided, so advice averages the three."
     return Check(
         "PASS" if decided else "WARN",

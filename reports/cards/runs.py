@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from calibrator.verdicts.types import Verdict
 from reports.cards.blocks import Card, Column, Paragraph, RunGroup, RunItem, Runs, Table
 from reports.curves import reward_on_clock
-from reports.numbers import count, name, rate, significant, span
-from reports.view import RunView, StratumKey, StudyView
+from reports.numbers import count, name, plural, rate, significant, span
+from reports.view import Role, RunView, StratumKey, StudyView
 
 IN_THE_FIT = {
     Verdict.STABLE: "survivor",
@@ -30,6 +30,7 @@ GRAVITY = (
     Verdict.STABLE,
 )
 """Order in which a reader wants the verdicts."""
+TITLES: dict[Role, str] = {"sweep": "sweep", "confirmation": "confirmation", "check": "check"}
 CURVE_POINTS = 40
 
 
@@ -42,20 +43,20 @@ def by_verdict_card(view: StudyView) -> Card:
 
 def by_verdict_table(view: StudyView) -> Table:
     tally = Counter((r.verdict.verdict, r.role) for r in view.runs)
+    roles = [role for role in TITLES if role == "sweep" or any(r.role == role for r in view.runs)]
     columns = (
         Column("verdict", "verdict"),
-        Column("sweep", "number", origin="derived"),
-        Column("confirmation", "number", origin="derived"),
+        *(Column(TITLES[role], "number", origin="derived") for role in roles),
         Column("in the fit"),
     )
     rows = tuple(
-        (v.value, count(tally[v, "sweep"]), count(tally[v, "confirmation"]), IN_THE_FIT[v])
+        (v.value, *(count(tally[v, role]) for role in roles), IN_THE_FIT[v])
         for v in Verdict
-        if tally[v, "sweep"] + tally[v, "confirmation"]
+        if any(tally[v, role] for role in roles)
     )
-    caption = f"{count(len(view.runs))} runs by verdict"
-    if any(r.role == "confirmation" for r in view.runs):
-        caption += "; those that confirm the recommendation come after its fit and are not in it"
+    caption = f"{plural(len(view.runs), 'run')} by verdict"
+    if len(roles) > 1:
+        caption += "; only those of the sweep are in the fit, the others were made to test what it says"
     return Table(caption, columns, rows)
 
 
@@ -92,7 +93,7 @@ def _item(view: StudyView, key: StratumKey, row: RunView) -> RunItem:
     if row.key != key:  # a confirmation at another G or epsilon
         facts += [(name(k), name(v)) for k, v in row.key[1] if dict(key[1]).get(k) != v]
     details = [
-        ("run", name(run.run) + (" (confirmation)" if row.role == "confirmation" else "")),
+        ("run", name(run.run) + ("" if row.role == "sweep" else f" ({row.role})")),
         ("updates", count(run.updates)),
         ("largest lag", count(run.max_lag)),
     ]
