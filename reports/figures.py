@@ -5,6 +5,7 @@ matplotlib is imported when a figure is made, never with the module; no pyplot, 
 
 from __future__ import annotations
 
+import logging
 import math
 from collections import Counter, defaultdict
 from collections.abc import Iterator
@@ -88,6 +89,8 @@ def _drawn(view: StudyView, figure: FigureName, keys: list[StratumKey], slug: st
 @lru_cache(maxsize=16)
 def _raw(view: StudyView, figure: FigureName, keys: tuple[StratumKey, ...]) -> str:
     """The page and the file of a study with one stratum show the same drawing, which is made once."""
+    # Without a home that it may write to, matplotlib says so on every command; figures do not suffer from it.
+    logging.getLogger("matplotlib").setLevel(logging.ERROR)
     import matplotlib as mpl
 
     draw = {

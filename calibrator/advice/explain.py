@@ -97,6 +97,8 @@ class Point:
     risk: float = 0.05
     rule: Rule = "stable"
     warmup: int = 0
+    floor: float | None = None
+    """eta below which a run to T would learn nothing useful, where the study knows one."""
 
 
 def explain(fitted: FittedStratum, point: Point, later: Sequence[Run] = ()) -> Explanation:
@@ -110,7 +112,11 @@ def explain(fitted: FittedStratum, point: Point, later: Sequence[Run] = ()) -> E
     rows = [_near(run, effective, point.learning_rate, in_fit=True) for run in used]
     rows += [_near(run, effective, point.learning_rate, in_fit=False) for run in later if is_used(run)]
     died = {run.run for run in [*used, *later] if is_event(run)}
-    longest = fitted.summary.longest_cumulative_lr
+    longest = max(
+        fitted.summary.longest_cumulative_lr,
+        *(run.cumulative_lr for run in later if is_used(run) and not is_event(run)),
+        0.0,
+    )
     found = Explanation(
         estimator=fitted.summary.estimator,
         sync_interval=point.sync_interval,
@@ -127,7 +133,7 @@ def explain(fitted: FittedStratum, point: Point, later: Sequence[Run] = ()) -> E
     )
     if fitted.posterior is not None:
         found = found.model_copy(update=_by_the_laws(fitted.posterior, used, effective, point, longest))
-    return found.model_copy(update={"findings": _findings(found, used)})
+    return found.model_copy(update={"findings": [*_below(point), *_findings(found, used)]})
 
 
 def effective_interval(runs: Sequence[Run], point: Point) -> int:
@@ -194,6 +200,16 @@ def _collapsed_before(rows: Sequence[NearRun], died: set[str], effective: int, e
         if row.run in died and row.effective_interval <= effective and row.learning_rate <= eta
     ]
     return sorted(before, key=lambda row: row.away)[:NEAREST]
+
+
+def _below(point: Point) -> list[Finding]:
+    if point.floor is None or point.learning_rate >= point.floor:
+        return []
+    sentence = (
+        f"eta = {point.learning_rate:.3g} lies below the floor {point.floor:.3g}: a run to T would learn nothing "
+        "useful, by the gains that the study's runs made on the clock L."
+    )
+    return [Finding(code="below_floor", sentence=sentence)]
 
 
 def _findings(found: Explanation, used: Sequence[Run]) -> list[Finding]:

@@ -50,7 +50,7 @@ def print_explanation(
 def explained_study(root: Path, asked: Asked) -> Explanation:
     """The point by the fit that the study's recommendation rests on. Raises NothingToSayError without a run."""
     fit = fit_of(root, horizon=asked.horizon)
-    advice = fit.config.advice
+    advice, recommended = fit.config.advice, fit.conclusion.recommendation
     point = Point(
         sync_interval=asked.sync_interval,
         learning_rate=asked.learning_rate,
@@ -58,6 +58,7 @@ def explained_study(root: Path, asked: Asked) -> Explanation:
         risk=advice.risk,
         rule=advice.rule,
         warmup=fit.config.trainer.warmup,
+        floor=None if recommended is None else recommended.floor_learning_rate,
     )
     return explain(fit.stratum, point, [result.run() for result in fit.later])
 

@@ -23,8 +23,13 @@ def write_template(path: Path, *, force: bool, preset: str | None = None) -> Non
     source = TEMPLATE if preset is None else presets().get(preset)
     if source is None:
         raise StudyConfigError(f"--preset {preset}: no such preset; take one of {', '.join(presets())}")
+    if preset is None and (named := presets().get(path.name.removesuffix(".toml"))):
+        raise StudyConfigError(
+            f"{path} is named as a preset: for its settings add --preset {named.stem}, or choose another name"
+        )
     if path.exists() and not force:
         raise StudyConfigError(f"{path} exists; choose another name, or --force to overwrite it")
     with disk_errors(path):
         write_atomically(path, source.read_text(encoding="utf-8"))
-    print(f"wrote {visible(str(path))}; next: calibrate plan {visible(str(path))}")
+    before = "" if preset is None else "set model.path to a folder of the model, or model.download = true; "
+    print(f"wrote {visible(str(path))}; {before}next: calibrate plan {visible(str(path))}")

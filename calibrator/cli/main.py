@@ -14,12 +14,15 @@ from calibrator.cli.options import (
     Horizon,
     Json,
     LogFields,
+    MaxUpdates,
     Objective,
     Only,
     Risk,
     Rule,
     Sources,
+    Study,
     StudyFile,
+    Workers,
 )
 from trainer.names import EngineName, ScheduleName
 
@@ -81,18 +84,8 @@ def plan(study: StudyFile = None) -> None:
 def run(
     study: StudyFile = None,
     folder: Folder = None,
-    max_updates: Annotated[
-        int | None,
-        typer.Option(
-            "--max-updates",
-            min=1,
-            help="Most updates of the whole study; exit 4 when it binds.",
-            show_default=False,
-        ),
-    ] = None,
-    workers: Annotated[
-        int | None, typer.Option("--workers", min=1, help="Trials at a time.", show_default=False)
-    ] = None,
+    max_updates: MaxUpdates = None,
+    workers: Workers = None,
 ) -> None:
     """Make or continue the sweep; print the recommendation."""
     from calibrator.cli.run import run_study
@@ -104,17 +97,17 @@ def run(
 
 @app.command()
 @answers_errors
-def status(study: Annotated[Path, typer.Argument(metavar="STUDY", help="Study folder.")]) -> None:
+def status(study: Study) -> None:
     """Tell where a study stands."""
     from calibrator.cli.status import print_status
 
     print_status(study)
 
 
-@app.command()
+@app.command(short_help="Make the report of a study anew.")
 @answers_errors
 def report(
-    study: Annotated[Path, typer.Argument(metavar="STUDY", help="Study folder.")],
+    study: Study,
     form: Annotated[
         Literal["html", "markdown", "json", "terminal"] | None,
         typer.Option(
@@ -136,10 +129,10 @@ def report(
     report_study(study, form, out)
 
 
-@app.command()
+@app.command(short_help="Ask whether early stopping would have changed a verdict.")
 @answers_errors
 def replay(
-    study: Annotated[Path, typer.Argument(metavar="STUDY", help="Study folder.")],
+    study: Study,
     as_json: Json = False,
 ) -> None:
     """Ask on finished curves whether early stopping would have changed a verdict."""
@@ -148,7 +141,7 @@ def replay(
     print_replay(study, as_json=as_json)
 
 
-@app.command()
+@app.command(short_help="Fit the laws to finished runs.")
 @answers_errors
 def fit(
     sources: Sources,
@@ -157,7 +150,7 @@ def fit(
     risk: Risk = 0.05,
     rule: Annotated[
         Rule,
-        typer.Option("--rule", help="stable, conservative or budget-limited: which limit of eta is shown."),
+        typer.Option("--rule", help="Which limit of eta is shown."),
     ] = "stable",
     only: Only = None,
     as_json: Json = False,
@@ -169,7 +162,7 @@ def fit(
     raise typer.Exit(print_fit(sources, question, settings=settings, only=only or [], as_json=as_json))
 
 
-@app.command()
+@app.command(short_help="Recommend S and eta from finished runs.")
 @answers_errors
 def recommend(
     sources: Sources,
@@ -193,7 +186,7 @@ def recommend(
         Rule | None,
         typer.Option(
             "--rule",
-            help="stable, conservative or budget-limited [the study's, or stable].",
+            help="Which limit of eta is kept [the study's, or stable].",
             show_default=False,
         ),
     ] = None,
@@ -201,7 +194,7 @@ def recommend(
         ScheduleName | None,
         typer.Option(
             "--schedule",
-            help="Schedule of the intended run: lockstep or overlap; S is converted.",
+            help="Schedule of the intended run; S is converted [lockstep].",
             show_default=False,
         ),
     ] = None,
@@ -218,7 +211,7 @@ def recommend(
         Objective | None,
         typer.Option(
             "--objective",
-            help="Most progress by time or by updates (progress) [the study's].",
+            help="Most progress per second, or per update (progress) [the study's].",
             show_default=False,
         ),
     ] = None,
@@ -263,11 +256,11 @@ def explain(
     raise typer.Exit(code)
 
 
-@app.command()
+@app.command(short_help="Set two studies side by side.")
 @answers_errors
 def compare(
-    first: Annotated[Path, typer.Argument(metavar="STUDY", help="Study folder.")],
-    second: Annotated[Path, typer.Argument(metavar="STUDY", help="Study folder.")],
+    first: Study,
+    second: Study,
     as_json: Json = False,
 ) -> None:
     """Set two studies side by side: settings, laws and recommendations, and what really differs."""
@@ -276,7 +269,7 @@ def compare(
     print_comparison(first, second, as_json=as_json)
 
 
-@app.command()
+@app.command(short_help="Set what the study predicts beside what happens.")
 @answers_errors
 def confirm(
     study: Annotated[Path, typer.Argument(metavar="STUDY", help="Study folder with a recommendation.")],
@@ -293,15 +286,8 @@ def confirm(
         float | None,
         typer.Option("--unsafe-learning-rate", help="The unsafe eta itself.", show_default=False),
     ] = None,
-    max_updates: Annotated[
-        int | None,
-        typer.Option(
-            "--max-updates", min=1, help="Most updates of the whole study [the study's].", show_default=False
-        ),
-    ] = None,
-    workers: Annotated[
-        int | None, typer.Option("--workers", min=1, help="Trials at a time.", show_default=False)
-    ] = None,
+    max_updates: MaxUpdates = None,
+    workers: Workers = None,
     as_json: Json = False,
 ) -> None:
     """Run the recommended numbers and an unsafe eta; set predicted beside observed (exit 3: not as predicted)."""
@@ -351,7 +337,7 @@ def train(
         ScheduleName | None,
         typer.Option(
             "--schedule",
-            help="lockstep, or overlap: generation and learning at the same time; S is converted.",
+            help="overlap: generation and learning at the same time; S is converted.",
             show_default=False,
         ),
     ] = None,
@@ -363,7 +349,7 @@ def train(
     ] = None,
     engine: Annotated[
         EngineName | None,
-        typer.Option("--engine", help="What generates: hf, vllm or vllm-server.", show_default=False),
+        typer.Option("--engine", help="What generates.", show_default=False),
     ] = None,
     seed: Annotated[int, typer.Option("--seed", min=0, help="Seed of the run.")] = 0,
     keep_going: Annotated[
@@ -386,7 +372,7 @@ def train(
     raise typer.Exit(train_from(source, out=out, changes=changes, seed=seed, keep_going=keep_going))
 
 
-@app.command()
+@app.command(short_help="Judge a log: whether and when the run collapsed.")
 @answers_errors
 def judge(
     log: Annotated[

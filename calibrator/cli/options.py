@@ -15,9 +15,22 @@ StudyFile = Annotated[
         metavar="[STUDY.toml]", help="Study file; without it the embedded default.", show_default=False
     ),
 ]
+Study = Annotated[Path, typer.Argument(metavar="STUDY", help="Study folder.")]
 Folder = Annotated[
     Path | None,
     typer.Option("--folder", help="Study folder, instead of output.folder.", show_default=False),
+]
+MaxUpdates = Annotated[
+    int | None,
+    typer.Option(
+        "--max-updates",
+        min=1,
+        help="Most updates of the whole study; exit 4 when it binds.",
+        show_default=False,
+    ),
+]
+Workers = Annotated[
+    int | None, typer.Option("--workers", min=1, help="Trials at a time.", show_default=False)
 ]
 Sources = Annotated[
     list[Path],

@@ -165,7 +165,14 @@ def _train(run: RunConfig, folder: Path, *, keep_going: bool, console: Console) 
     study = StudyFolder(folder)
     claim(folder, run)
     with study.locked():
-        if not (folder / VERDICT).is_file():
+        if (folder / VERDICT).is_file():
+            console.print(
+                f"{visible(str(folder))} is finished: nothing is trained; for another run give another --seed or --out",
+                markup=False,
+                highlight=False,
+                soft_wrap=True,
+            )
+        else:
             console.print(
                 f"training {run.trainer.estimator}, {run.schedule}: S = {run.sync_interval}, "
                 f"lag at most {run.lag_bound}, "

@@ -39,7 +39,8 @@ class JudgedLog:
         path = self.path.absolute()
         alike = path.stem in NAMED_ALIKE or "tfevents" in path.name
         folders = (folder.name for folder in path.parents if folder.name)
-        return next((name for name in folders if alike and not CHECKPOINT.fullmatch(name)), path.stem)
+        name = next((name for name in folders if alike and not CHECKPOINT.fullmatch(name)), path.stem)
+        return "".join(char if char.isprintable() else "?" for char in name)
 
     @property
     def max_lag(self) -> int:

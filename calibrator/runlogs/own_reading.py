@@ -19,10 +19,18 @@ class OwnReading(Reading):
     """Rows of `trainer.metrics.MetricsRow`; gives the curve that `calibrator.runlogs.own` gives, in less memory."""
 
     def _sync_interval(self) -> int:
-        if self.settings.sync_interval is not None:
-            return self.settings.sync_interval
+        told = self.settings.sync_interval
         versions = np.unique(self._seen("version").value)
-        return max(1, int(np.median(np.diff(versions)))) if versions.size > 1 else max(1, self.updates)
+        seen = max(1, int(np.median(np.diff(versions)))) if versions.size > 1 else None
+        if told is not None and seen is not None and told != seen:
+            self.notes.append(
+                f"The versions in the log are {seen} apart, so S = {seen}; the S = {told} that was passed is used."
+            )
+        return told or seen or max(1, self.updates)
+
+    def _warnings(self) -> tuple[str, ...]:
+        """What was found, without what other logs have to guess: the columns are ours."""
+        return tuple(dict.fromkeys(note for note in self.notes if note not in self.picks.notes))
 
     def _rewards(self, S: int) -> Series:
         seen = self._seen("reward_mean")

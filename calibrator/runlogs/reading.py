@@ -104,6 +104,14 @@ class Reading:
             self.notes.append(
                 f"The largest lag in the log is {largest}; the {told} that were passed are used."
             )
+        if (
+            self.settings.sync_interval is not None
+            and largest is not None
+            and largest < min(S, self.updates) - 1
+        ):
+            self.notes.append(
+                f"The largest lag in the log is {largest}, less than S - 1 = {S - 1} of the S passed."
+            )
         if told is not None and told < S - 1:
             self.notes.append(f"A largest lag of {told} is less than S - 1 = {S - 1}.")
         return largest

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import ConfigDict, Field, ValidationError, field_validator
+from pydantic import AfterValidator, ConfigDict, Field, ValidationError, field_validator
 
 from calibrator.errors import LogError
 from calibrator.runlogs.frameworks import ALSO_CALLED, FRAMEWORKS
@@ -16,6 +16,16 @@ from trainer.config import Config
 
 IGNORED = ("what", "expect")
 """Keys of a settings file that describe it to people and to tests."""
+
+
+def printable(text: str) -> str:
+    """Names go into tables, which people look at in terminals: no escapes, no line breaks."""
+    if not text.isprintable():
+        raise ValueError("only printable characters")
+    return text
+
+
+Printable = Annotated[str, AfterValidator(printable)]
 
 
 class LogSettings(Config):
@@ -40,11 +50,11 @@ class LogSettings(Config):
     """Largest reward of a completion: without it a policy whose groups all score alike may as well be perfect."""
     horizon: Annotated[int, Field(ge=1)] | None = None
     """Planned updates; a log that ends before is one of an interrupted run."""
-    run: Annotated[str, Field(min_length=1)] | None = None
+    run: Annotated[Printable, Field(min_length=1)] | None = None
     """Name of the run; None: the name of the file, or of its folder where the file is named as all are."""
-    estimator: Annotated[str, Field(min_length=1)] = "unknown"
+    estimator: Annotated[Printable, Field(min_length=1)] = "unknown"
     seed: Annotated[int, Field(ge=0)] = 0
-    strata: dict[str, str] = Field(default_factory=dict)
+    strata: dict[Printable, Printable] = Field(default_factory=dict)
     """Further settings that separate strata (model, task, G, ...): columns of RUNS.csv."""
 
     @field_validator("framework")

@@ -165,7 +165,7 @@ def open_study(root: Path) -> tuple[StudyFolder, StudyConfig]:
 
 RecordT = TypeVar("RecordT", bound=BaseModel)
 ANOTHER = "make the study anew in another folder"
-REMAKE = "move it away and run the same command again: it is made anew"
+REMAKE = "move it away; `calibrate run` makes it anew"
 
 
 def read_json(path: Path, *, remedy: str = REMAKE) -> dict[str, Any]:

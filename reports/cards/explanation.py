@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from calibrator.advice.explain import Explanation, NearRun
-from calibrator.laws.types import Finding
+from calibrator.laws.types import Estimate, Finding
 from reports.cards.blocks import Block, Card, Check, Checks, Column, Fact, Facts, Paragraph, Table
 from reports.numbers import (
     count,
@@ -67,13 +67,21 @@ def standing(found: Explanation) -> str:
         else f", which allows up to {rate(found.limit)} at S = {found.sync_interval}"
     )
     if found.standing == "safe":
-        return f"Safe: eta = {eta} is allowed by {rule}{limit}."
+        useless = any(finding.code == "below_floor" for finding in found.findings)
+        word = "Safe, but too small to learn anything useful by T" if useless else "Safe"
+        return f"{word}: eta = {eta} is allowed by {rule}{limit}."
     if found.standing == "unsafe":
         return (
             f"Unsafe: eta = {eta} lies above the boundary eta_max with 95 % credibility; more runs than not collapse "
             f"there. It is not allowed by {rule}{limit}."
         )
-    return f"Not shown to be safe: eta = {eta} is more than {rule} allows{limit}, but not surely above the boundary."
+    chance = "" if found.prone is None else f": P(prone) may be anything from {_ends(found.prone)}"
+    said = f"Not shown to be safe: eta = {eta} is not allowed by {rule}{limit}"
+    return f"{said}, and not surely above the boundary{chance}."
+
+
+def _ends(chance: Estimate) -> str:
+    return f"{percent(chance.low)} to {percent(chance.high)}"
 
 
 def _facts(found: Explanation) -> list[Block]:

@@ -16,6 +16,7 @@ from calibrator.laws.fit import FittedStratum, design_posterior, fit_runs
 from calibrator.laws.posterior import Posterior, log_eta_max, prone_probability
 from calibrator.laws.table import read_runs
 from calibrator.verdicts.types import Verdict
+from reports.cards.explanation import standing
 
 TABLES = Path(__file__).parents[2] / "data" / "tables"
 
@@ -167,3 +168,13 @@ def test_without_a_boundary_the_runs_still_speak() -> None:
     assert found.standing == "unknown"
     assert found.prone is None
     assert found.nearest
+
+
+def test_a_rate_below_the_floor_is_safe_and_useless(fitted: FittedStratum, posterior: Posterior) -> None:
+    eta = rules.stable_limit(posterior, 16, 0.05) / 2
+    found = explain(fitted, Point(16, eta, 2000, floor=1.5 * eta))
+    assert found.standing == "safe"
+    assert "below_floor" in [finding.code for finding in found.findings]
+    assert standing(found).startswith("Safe, but too small")
+    enough = explain(fitted, Point(16, eta, 2000, floor=eta))
+    assert "below_floor" not in [finding.code for finding in enough.findings]

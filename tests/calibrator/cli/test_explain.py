@@ -98,3 +98,9 @@ def test_a_rate_that_is_none_is_one_clear_line(calibrate: Calibrate, study: Path
     answer = calibrate("explain", study, "--sync-interval", 4, "--learning-rate", eta)
     assert answer.exit_code == 2
     assert len(answer.stderr.strip().splitlines()) == 1
+
+
+def test_the_longest_l_is_the_same_as_in_the_recommendation(calibrate: Calibrate, study: Path) -> None:
+    advice = json.loads((study / "recommendation.json").read_text())
+    found = explained(calibrate, study, advice["sync_interval"], advice["learning_rate"])
+    assert found["longest_cumulative_lr"] == pytest.approx(advice["valid_for"]["longest_cumulative_lr"])

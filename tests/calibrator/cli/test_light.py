@@ -77,6 +77,14 @@ def test_init_writes_a_file_that_plan_reads_and_never_overwrites(tmp_path: Path)
     assert run("init", "--force", cwd=tmp_path).returncode == 0
 
 
+@pytest.mark.parametrize("name", ["qwen3-0.6b", "qwen3-0.6b.toml"])
+def test_init_asks_whether_a_preset_was_meant(tmp_path: Path, name: str) -> None:
+    answer = run("init", name, cwd=tmp_path)
+    assert answer.returncode == 2
+    assert "--preset qwen3-0.6b" in answer.stderr
+    assert not (tmp_path / name).exists()
+
+
 def test_init_writes_a_preset_and_names_them_all_when_there_is_no_such(tmp_path: Path) -> None:
     assert run("init", "--preset", "qwen3-0.6b", cwd=tmp_path).returncode == 0
     assert load_study_config(tmp_path / "study.toml").model.path == "Qwen/Qwen3-0.6B"

@@ -12,6 +12,8 @@ from calibrator.errors import LogError, StudyConfigError
 from calibrator.laws.table import read_runs
 from calibrator.laws.types import Run
 from calibrator.runlogs.append import append_run
+from calibrator.runlogs.judged import judge_log
+from calibrator.runlogs.settings import LogSettings, settings_of
 from calibrator.verdicts.types import Verdict
 
 
@@ -84,3 +86,16 @@ def test_several_commands_at_a_time_lose_no_row(tmp_path: Path) -> None:
     with ThreadPoolExecutor(8) as pool:
         list(pool.map(lambda i: append_run(table, run(f"run {i}")), range(16)))
     assert sorted(each.run for each in read_runs(table)) == sorted(f"run {i}" for i in range(16))
+
+
+@pytest.mark.parametrize("name", ["red \x1b[31m", "two\nlines", "nul \x00"])
+@pytest.mark.parametrize("key", ["run", "estimator"])
+def test_names_that_would_write_on_the_terminal_are_refused(key: str, name: str) -> None:
+    with pytest.raises(LogError, match=f"{key}.*printable"):
+        settings_of({key: name}, source="options")
+
+
+def test_a_folder_with_such_a_name_gives_a_name_without(tmp_path: Path) -> None:
+    log = tmp_path / "red \x1b[31m.jsonl"
+    log.write_text("".join(f'{{"step": {i}, "reward": 0.5, "learning_rate": 1e-6}}\n' for i in range(40)))
+    assert judge_log(log, LogSettings()).name == "red ?[31m"

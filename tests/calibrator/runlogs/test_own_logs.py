@@ -83,3 +83,20 @@ def test_a_resumed_trial(both: Any, course: Course) -> None:
     read, curve = both(own_rows(course(100)) + own_rows(course(160, seed=1))[80:])
     assert read.curve.updates == curve.updates == 160
     np.testing.assert_array_equal(read.curve.rewards.value, curve.rewards.value)
+
+
+def test_nothing_of_an_own_log_is_guessed(both: Any) -> None:
+    log, _ = both(own_rows([0.4] * 8, version=lambda u: u // 4 * 4, lag_max=lambda u: u % 4))
+    assert log.judge.sync_interval == 4
+    assert not log.curve.warnings
+
+
+@pytest.mark.parametrize(("told", "notes"), [(2, 1), (4, 0), (16, 2)])
+def test_an_interval_that_contradicts_the_log_is_said(tmp_path: Path, told: int, notes: int) -> None:
+    path = tmp_path / "metrics.jsonl"
+    rows = own_rows([0.4] * 32, version=lambda u: u // 4 * 4, lag_max=lambda u: u % 4)
+    path.write_text("".join(encode_row(row) + "\n" for row in rows))
+    log = read_log(path, LogSettings(sync_interval=told))
+    assert log.judge.sync_interval == told
+    assert len(log.curve.warnings) == notes
+    assert all("that was passed" in note or "of the S passed" in note for note in log.curve.warnings)
