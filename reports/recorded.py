@@ -2,26 +2,18 @@
 
 from __future__ import annotations
 
-import json
-import math
-import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
 
-from calibrator.runlogs.curve import Floats
-from calibrator.study.timings import TIMINGS, is_timing, timing_rows
+from calibrator.runlogs.curve import Curve, Floats
+from calibrator.study.timings import timing_rows
 from trainer.summary import RunSummary
 
 BESIDE = frozenset({"update", "wait", "paced"})
 """Fields of timings.jsonl that are no seconds of work."""
-BIAS = b'"bias_sq"'
-FIELDS = tuple(
-    re.compile(rb'"%s":\s*(null|-?[\d.eE+-]+)[,}]' % name)
-    for name in (b"update", b"lag_mean", b"bias_sq", b"full_grad_sq")
-)
 
 
 @dataclass(frozen=True)
@@ -52,45 +44,23 @@ class Recorded:
     """None where the probe never ran."""
 
 
-def read_recorded(folder: Path, summary: RunSummary | None = None) -> Recorded:
-    """Everything beside the curve. Raises CorruptStudyError for timings that cannot be read back."""
-    return Recorded(summary, _seconds(folder), read_bias(folder / "metrics.jsonl"))
+def recorded_in(folder: Path, curve: Curve | None, summary: RunSummary | None = None) -> Recorded:
+    """What lies in the folder beside the curve. Raises CorruptStudyError for timings that cannot be read back."""
+    return Recorded(summary, _seconds(folder), None if curve is None else bias_of(curve))
 
 
-def read_bias(path: Path) -> Bias | None:
-    """Rows with the staleness probe; None where there is none. Lines without all four fields are left out."""
-    if not path.is_file():
+def bias_of(curve: Curve) -> Bias | None:
+    """Rows with the staleness probe; None where there is none."""
+    if not {"lag_mean", "bias_sq", "full_grad_sq"} <= curve.witnesses.keys():
         return None
-    content = path.read_bytes()
-    if BIAS not in content:  # most studies never probe: their logs are not parsed twice
-        return None
-    rows = [
-        found for line in content.split(b"\n") if BIAS in line and len(found := _fields(line)) == len(FIELDS)
-    ]
-    return Bias(*np.array(rows).T) if rows else None
-
-
-def _fields(line: bytes) -> list[float]:
-    """The four fields of a row; null is NaN. To find four of thirty is several times faster than to parse all."""
-    found = (pattern.search(line) for pattern in FIELDS)
-    return [math.nan if match[1] == b"null" else float(match[1]) for match in found if match]
-
-
-def _timings(folder: Path) -> Iterable[dict[str, float]]:
-    """Rows of timings.jsonl: in one call where the file is whole, which is twice as fast."""
-    path = folder / TIMINGS
-    try:
-        rows: list[dict[str, float]] = json.loads(
-            b"[" + path.read_bytes().rstrip(b"\n").replace(b"\n", b",") + b"]"
-        )
-    except (OSError, ValueError, RecursionError):
-        return timing_rows(folder)
-    return rows if all(map(is_timing, rows)) else timing_rows(folder)
+    lag, bias, full = (curve.witnesses[name] for name in ("lag_mean", "bias_sq", "full_grad_sq"))
+    probed = np.flatnonzero(np.isfinite(lag) & (np.isfinite(bias) | np.isfinite(full)))
+    return Bias(probed.astype(np.float64), lag[probed], bias[probed], full[probed])
 
 
 def _seconds(folder: Path) -> dict[str, float]:
     spent: dict[str, float] = {}
-    for row in _timings(folder):
+    for row in timing_rows(folder):
         for phase, seconds in row.items():
             if phase not in BESIDE:
                 spent[phase] = spent.get(phase, 0.0) + seconds

@@ -17,7 +17,7 @@ from calibrator.study.results import TrialResult
 from calibrator.study.store import StudyFolder, read_record, resolve
 from calibrator.study.timings import seconds_spent
 from calibrator.sweep.questions import CONFIRM
-from reports.recorded import read_recorded
+from reports.recorded import recorded_in
 from reports.view import Role, RunView, StudyView, boundary_band
 
 REPORT_FILES = ("report.html", "report.md", "figures/", "fit.json", "manifest.json", "cost.json", "trials/")
@@ -93,8 +93,9 @@ def _run_view(result: TrialResult, *, in_fit: bool) -> RunView:
     role: Role = "sweep"
     if result.stage.startswith(CONFIRM) and not in_fit:
         role = "check" if result.is_check else "confirmation"
-    recorded = read_recorded(result.folder, result.summary)
-    return RunView(result.run(), result.verdict, result.number, role, _curve(result), recorded)
+    curve = _curve(result)
+    recorded = recorded_in(result.folder, curve, result.summary)
+    return RunView(result.run(), result.verdict, result.number, role, curve, recorded)
 
 
 def _curve(result: TrialResult) -> Curve | None:

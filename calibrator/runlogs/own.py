@@ -28,9 +28,12 @@ WITNESSES = (
     "log_ratio_abs_mean",
     "log_ratio_max",
     "lag_max",
+    "lag_mean",
     "signal",
     "mismatch_mean",
     "mismatch_log_ratio",
+    "bias_sq",
+    "full_grad_sq",
 )
 
 SPARSEST = 1000

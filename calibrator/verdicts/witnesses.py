@@ -15,8 +15,8 @@ ABSOLUTE = {"grad_cosine": rule.COSINE_ALARM}
 """Witnesses with an alarm level of their own; all others are compared with their own early level."""
 MAX_LEAD_UPDATES, MAX_LEAD_SYNCS = 100, 10
 """What left its early level longer before the fall than this is the course of learning, not a warning."""
-NO_WARNING = frozenset({"signal"})
-"""The share of groups with signal falls when the task is solved."""
+NO_WARNING = frozenset({"signal", "lag_mean", "bias_sq", "full_grad_sq"})
+"""The share of groups with signal falls when the task is solved; lag and bias say how stale a batch is."""
 EARLY_SHARE = 0.25
 WINDOW_ROWS = 5
 

@@ -1,7 +1,6 @@
 """What lies beside a trial's curve, and the checks on it."""
 
 import dataclasses
-import json
 import math
 from pathlib import Path
 
@@ -9,27 +8,32 @@ import numpy as np
 import pytest
 
 from calibrator.errors import CorruptStudyError
+from calibrator.runlogs.own import curve_from_rows
 from calibrator.verdicts.types import Verdict
 from reports.cards.blocks import Check
 from reports.cards.recorded import recorded_checks, untested_checks
-from reports.recorded import Recorded, read_bias, read_recorded
+from reports.recorded import Recorded, bias_of, recorded_in
 from reports.view import RunView, StudyView
 
 
-def write(folder: Path, rows: list[dict[str, object]], *, torn: str = "") -> Path:
-    path = folder / "metrics.jsonl"
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows) + torn)
-    return path
-
-
 def row(update: int, **fields: object) -> dict[str, object]:
-    return {"update": update, "lag_mean": float(update % 4), "reward_mean": 0.5, **fields}
+    lag = update % 4
+    return {
+        "update": update,
+        "version": update - lag,
+        "learning_rate": 1e-3,
+        "lag_mean": float(lag),
+        "lag_max": lag,
+        "reward_mean": 0.5,
+        "reward_se": 0.1,
+        **fields,
+    }
 
 
-def test_bias_is_read_from_the_rows_that_have_it(tmp_path: Path) -> None:
+def test_bias_is_taken_from_the_rows_that_have_it() -> None:
     probe = {"bias_sq": -2.5e-07, "full_grad_sq": 0.04}
-    rows = [row(0), row(1, **probe), row(2), row(3, bias_sq=None, full_grad_sq=1, non_finite=["bias_sq"])]
-    bias = read_bias(write(tmp_path, rows, torn='{"update": 4, "lag_mean": 0.0, "bias_sq": 1'))
+    rows = [row(0), row(1, **probe), row(2), row(3, bias_sq=None, full_grad_sq=1)]
+    bias = bias_of(curve_from_rows(rows))
     assert bias is not None
     assert bias.update.tolist() == [1, 3]
     assert bias.lag.tolist() == [1, 3]
@@ -38,21 +42,20 @@ def test_bias_is_read_from_the_rows_that_have_it(tmp_path: Path) -> None:
     assert bias.full_grad_sq.tolist() == [0.04, 1]
 
 
-def test_a_log_without_the_probe_has_no_bias(tmp_path: Path) -> None:
-    assert read_bias(write(tmp_path, [row(0)])) is None
-    assert read_bias(tmp_path / "nothing.jsonl") is None
+def test_a_log_without_the_probe_has_no_bias() -> None:
+    assert bias_of(curve_from_rows([row(0)])) is None
+    assert bias_of(curve_from_rows([])) is None
 
 
 def test_seconds_by_phase(tmp_path: Path) -> None:
-    write(tmp_path, [])
     timings = tmp_path / "timings.jsonl"
     timings.write_text('{"update":0,"learn":1.0,"wait":9,"paced":9}\n{"update":1,"learn":0.5,"score":0.25}\n')
-    assert read_recorded(tmp_path).seconds == {"learn": 1.5, "score": 0.25}
+    assert recorded_in(tmp_path, None).seconds == {"learn": 1.5, "score": 0.25}
     timings.write_text(timings.read_text() + '{"update":2,"lea')  # killed while it wrote
-    assert read_recorded(tmp_path).seconds == {"learn": 1.5, "score": 0.25}
+    assert recorded_in(tmp_path, None).seconds == {"learn": 1.5, "score": 0.25}
     timings.write_text('{"update":0,"lea\n{"update":1,"learn":0.5}\n')
     with pytest.raises(CorruptStudyError, match=r"timings\.jsonl"):
-        read_recorded(tmp_path)
+        recorded_in(tmp_path, None)
 
 
 def changed(view: StudyView, **summary: object) -> StudyView:
