@@ -14,6 +14,7 @@ from calibrator.laws.fitted import FittedStratum
 from calibrator.laws.observations import is_used
 from calibrator.laws.posterior import CEILING, Floats, interval, log_eta_max, rounded
 from calibrator.laws.types import Estimate
+from calibrator.nested import changes
 
 ENOUGH_DRAWS = 200
 """Draws of the ceiling boundary in both posteriors from which its C is compared."""
@@ -127,19 +128,7 @@ def common_intervals(first: FittedStratum, second: FittedStratum) -> dict[int, t
 
 def differences(first: Mapping[str, Any], second: Mapping[str, Any]) -> list[Difference]:
     """Dotted keys whose values differ, in the order of the first."""
-    a, b = flat(first), flat(second)
-    keys = dict.fromkeys([*a, *b])
-    return [
-        Difference(key=key, first=a.get(key), second=b.get(key)) for key in keys if a.get(key) != b.get(key)
-    ]
-
-
-def flat(content: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Nested keys joined by dots."""
-    found: dict[str, Any] = {}
-    for key, value in content.items():
-        found |= flat(value, f"{prefix}{key}.") if isinstance(value, Mapping) else {f"{prefix}{key}": value}
-    return found
+    return [Difference(key=key, first=a, second=b) for key, a, b in changes(first, second)]
 
 
 def tally(verdicts: Sequence[str]) -> dict[str, int]:

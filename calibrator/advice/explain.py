@@ -11,7 +11,7 @@ import numpy as np
 from pydantic import BaseModel, ConfigDict
 
 from calibrator.advice.influence import Influence, influences
-from calibrator.advice.rules import collapse_by, lr_clock, mean_chance, rate_limit
+from calibrator.advice.rules import boundary_at, collapse_by, lr_clock, mean_chance, rate_limit
 from calibrator.advice.types import Rule
 from calibrator.laws.evidence import realised_intervals
 from calibrator.laws.fitted import FittedStratum
@@ -150,7 +150,7 @@ def _by_the_laws(
     over = interval(np.exp(math.log(eta) - log_eta_max(posterior, effective)))
     update: dict[str, object] = {
         "prone": mean_chance(prone_probability(posterior, effective, eta)),
-        "eta_max": interval(np.exp(log_eta_max(posterior, effective))),
+        "eta_max": boundary_at(posterior, effective),
         "over_boundary": over,
         "influences": influences(posterior, used, effective, eta, point.risk)[:INFLUENTIAL],
     }

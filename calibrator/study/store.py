@@ -13,6 +13,7 @@ from filelock import FileLock, Timeout
 from pydantic import BaseModel, ValidationError
 
 from calibrator.errors import CorruptStudyError, StudyConfigError, StudyMismatchError
+from calibrator.nested import changes
 from calibrator.study.config import SCHEMA_VERSION, StudyConfig, describe, parse_config, wrong_version
 from calibrator.study.provenance import code_digest, task_digest
 from trainer.files import disk_errors, write_atomically
@@ -140,13 +141,14 @@ def check_unchanged(folder: StudyFolder, resolved: dict[str, Any]) -> None:
     before = read_json(folder.resolved)
     _check_version(folder.resolved, before.get("schema_version"), ANOTHER)
     known = before.get("digests", {})
-    changes = list(_differences(_filled(before), resolved["setting"]))
+    found = changes(_filled(before), resolved["setting"])
+    differing = [f"{key} was {json.dumps(old)}, is {json.dumps(new)}" for key, old, new in found]
     for name in ("model", "task", "code"):
-        if not changes and known.get(name) != resolved["digests"][name]:
-            changes.append(f"the {name} itself (digest {known.get(name)} -> {resolved['digests'][name]})")
-    if changes:
+        if not differing and known.get(name) != resolved["digests"][name]:
+            differing.append(f"the {name} itself (digest {known.get(name)} -> {resolved['digests'][name]})")
+    if differing:
         raise StudyMismatchError(
-            f"{folder.root}: its trials were made with another configuration: {'; '.join(changes)}. "
+            f"{folder.root}: its trials were made with another configuration: {'; '.join(differing)}. "
             "Undo the change, or set output.folder to a new folder"
         )
 
@@ -212,14 +214,6 @@ def _filled(resolved: dict[str, Any]) -> Any:
 
     config = parse_config(StudyConfig, resolved.get("config", {}), source=RESOLVED_FILE)
     return over(config.setting(), resolved.get("setting", {}))
-
-
-def _differences(before: Any, after: Any, key: str = "") -> Iterator[str]:
-    if isinstance(before, dict) and isinstance(after, dict):
-        for name in dict.fromkeys([*before, *after]):
-            yield from _differences(before.get(name), after.get(name), f"{key}.{name}" if key else name)
-    elif before != after:
-        yield f"{key} was {json.dumps(before)}, is {json.dumps(after)}"
 
 
 def _check_empty(folder: StudyFolder) -> None:

@@ -7,11 +7,11 @@ import signal
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 from pydantic import ValidationError
 
 from calibrator.errors import CalibratorError
+from calibrator.nested import changes
 from calibrator.runlogs.own import curve_from_rows, read_metrics
 from calibrator.study.provenance import task_digest
 from calibrator.study.results import CONFIG, ERROR, LOG, SUMMARY, UNTOLD, VERDICT
@@ -128,8 +128,8 @@ def _inputs(config: RunConfig) -> dict[str, str]:
 
 def _check_same_run(folder: Path, before: RunConfig, config: RunConfig) -> None:
     if before.digest() != config.digest():
-        old, new = _flat(before.model_dump(mode="json")), _flat(config.model_dump(mode="json"))
-        differing = [f"{key} = {old.get(key)!r} there" for key in new if old.get(key) != new[key]]
+        found = changes(before.model_dump(mode="json"), config.model_dump(mode="json"))
+        differing = [f"{change.key} = {change.before!r} there" for change in found]
         raise ConfigError(
             f"{folder} holds another run ({', '.join(differing[:3])}); choose another folder, or delete it"
         )
@@ -137,14 +137,6 @@ def _check_same_run(folder: Path, before: RunConfig, config: RunConfig) -> None:
         raise ConfigError(
             f"the task's data or code is not what the run in {folder} began with; choose another folder, or delete it"
         )
-
-
-def _flat(content: dict[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Nested keys joined by dots."""
-    found: dict[str, Any] = {}
-    for key, value in content.items():
-        found |= _flat(value, f"{prefix}{key}.") if isinstance(value, dict) else {f"{prefix}{key}": value}
-    return found
 
 
 def _leave_error(folder: Path, error: Exception, *, environment: bool) -> None:

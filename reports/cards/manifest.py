@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby
 
 from calibrator.advice.types import Origin
+from calibrator.nested import flat
 from reports.cards.blocks import Block, Card, Fact, Facts, Paragraph
 from reports.numbers import Number, compact, count, name, seconds
 from reports.view import StudyView
@@ -46,13 +47,10 @@ def _set(key: str, value: str) -> Origin | None:
     return "assumed" if isinstance(value, Number) or key == "seeds" else None
 
 
-def flatten(record: Mapping[str, object], prefix: str = "") -> Iterator[tuple[str, str]]:
+def flatten(record: Mapping[str, object]) -> Iterator[tuple[str, str]]:
     """Nested mappings as dotted keys; lists on one line."""
-    for key, value in record.items():
-        path = f"{prefix}{key}"
-        if isinstance(value, Mapping):
-            yield from flatten(value, f"{path}.")
-        elif path == "trial_seconds" and isinstance(value, (int, float)):
+    for path, value in flat(record).items():
+        if path == "trial_seconds" and isinstance(value, (int, float)):
             yield path, seconds(float(value))
         elif path in COUNTED and isinstance(value, int):
             yield path, count(value)
