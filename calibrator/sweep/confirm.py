@@ -55,7 +55,8 @@ def run_check(sweep: Sweep, advice: Recommendation, learning_rate: float, seeds:
     ]
     if more:
         sweep.journal.record_plan(name, [*planned, *more])
-    return sweep.stage(name, list, evaluate=True)
+    what = "recommended" if learning_rate == advice.learning_rate else "unsafe"
+    return sweep.stage(name, list, title=f"{what} eta = {learning_rate:g}", evaluate=True)
 
 
 def next_seed(sweep: Sweep) -> int:

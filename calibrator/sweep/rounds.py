@@ -75,11 +75,17 @@ class Sweep:
         return self._spent_with([])
 
     def stage(
-        self, name: str, plan: Callable[[], list[ProposedRun]], *, evaluate: bool = False
+        self,
+        name: str,
+        plan: Callable[[], list[ProposedRun]],
+        *,
+        title: str | None = None,
+        evaluate: bool = False,
     ) -> list[TrialResult]:
         """Plan a stage once, run what max_updates affords, tell the journal. Returns the finished trials.
 
         Runs are taken in order and while their full lengths fit; what runs leave by ending early is used in turn.
+        Progress is shown under `title`, or the stage's name.
         """
         planned = self.journal.plan(name)
         if planned is None:
@@ -95,7 +101,7 @@ class Sweep:
                 self._folder(number, name, run, evaluate=evaluate)
                 for number, run in zip(self.journal.numbers(name, runs), runs, strict=True)
             ]
-            self._execute(folders, stage="confirmation" if evaluate else name, spent=self._spent_with(done))
+            self._execute(folders, stage=title or name, spent=self._spent_with(done))
             before, done = len(done), self._finished(folders)
             if len(done) == before:
                 raise CorruptStudyError(
@@ -184,7 +190,7 @@ class Sweep:
         """Runs of the stage `name` at the recommended numbers; none where the updates or the config forbid it."""
         if self.budget_bound or self.config.sweep.confirmations == 0:
             return []
-        return self.stage(name, partial(self._confirmation_plan, advice), evaluate=True)
+        return self.stage(name, partial(self._confirmation_plan, advice), title="confirmation", evaluate=True)
 
     def _recall_other_confirmations(self) -> None:
         """Confirmations of what was recommended for another horizon, risk or rule, and runs that checked an answer."""
