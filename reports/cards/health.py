@@ -10,7 +10,7 @@ import numpy as np
 from calibrator.advice.types import Recommendation
 from calibrator.laws.types import Finding, StratumFit
 from calibrator.verdicts.types import Verdict
-from reports.cards.advice import confirmation_text
+from reports.cards.advice import TRAJECTORY_RATIOS, confirmation_text
 from reports.cards.blocks import Card, Check, Checks, Paragraph, Status
 from reports.cards.recorded import recorded_checks, untested_checks
 from reports.numbers import LR_UPDATES, count, name, percent, plural, significant
@@ -21,8 +21,6 @@ CLEAR_WEIGHT = 0.9
 """Posterior weight from which a boundary counts as decided."""
 FLOOR_SEEN, FLOOR_TOO_HIGH = 0.1, 0.5
 """Share of log(1 + epsilon) from which the engine's mismatch is a warning, and from which the cap acts on noise."""
-TRAJECTORY_RATIOS = frozenset({"tic", "tic_zero", "gmc"})
-"""Estimators whose cap 1 + epsilon is one on trajectory ratios or their sums."""
 
 
 def health_card(view: StudyView) -> Card:
