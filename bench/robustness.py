@@ -45,6 +45,7 @@ from calibrator.runlogs.append import COLUMNS
 from calibrator.study.results import METRICS, SUMMARY
 from calibrator.verdicts.types import Verdict
 from reports import axes as ax_tools
+from reports.numbers import rate
 from reports.palette import LAW_LIGHT
 from trainer.config import RunConfig
 from trainer.names import EstimatorName
@@ -81,12 +82,12 @@ def configs() -> list[RunConfig]:
         study.run_config(
             estimator=estimator,
             sync_interval=interval,
-            learning_rate=rate,
+            learning_rate=eta,
             updates=UPDATES,
             seed=seed,
             evaluate=True,
         )
-        for seed, interval, rate, estimator in product(SEEDS, INTERVALS, RATES, ESTIMATORS)
+        for seed, interval, eta, estimator in product(SEEDS, INTERVALS, RATES, ESTIMATORS)
     ]
     return [config.model_copy(update={"record_ratios": False}) for config in made]
 
@@ -193,9 +194,9 @@ def by_rate(outcomes: Sequence[Outcome]) -> dict[float, list[Outcome]]:
 
 def best_rate(outcomes: Sequence[Outcome]) -> str:
     """Best of the rates' means over the seeds, and which it is."""
-    means = {rate: mean([o.held_out for o in seeds]) for rate, seeds in by_rate(outcomes).items()}
-    best = max(means, key=lambda rate: means[rate])
-    return f"{means[best]:.3f} ({best:g})"
+    means = {eta: mean([o.held_out for o in seeds]) for eta, seeds in by_rate(outcomes).items()}
+    best = max(means, key=lambda eta: means[eta])
+    return f"{means[best]:.3f} ({rate(best)})"
 
 
 def all_rates(outcomes: Sequence[Outcome]) -> str:
@@ -206,10 +207,10 @@ def all_rates(outcomes: Sequence[Outcome]) -> str:
 def largest_stable(outcomes: Sequence[Outcome]) -> str:
     """The largest rate below which, itself included, every run is stable."""
     stable = "none"
-    for rate, seeds in by_rate(outcomes).items():
+    for eta, seeds in by_rate(outcomes).items():
         if any(o.run.verdict is not Verdict.STABLE for o in seeds):
             break
-        stable = f"{rate:g}"
+        stable = rate(eta)
     return stable
 
 
@@ -283,7 +284,7 @@ def draw_panel(axes: Axes, outcomes: Sequence[Outcome]) -> None:
     for o in outcomes:
         cells[RATES.index(o.run.learning_rate), INTERVALS.index(o.run.sync_interval)].append(o)
     grid = [[mean([o.held_out for o in cells[y, x]]) for x in range(4)] for y in range(4)]
-    axes.imshow(grid, origin="lower", cmap="Blues", vmin=0.0, vmax=1.3, aspect="auto")
+    axes.imshow(grid, origin="lower", cmap="Blues", vmin=0.0, vmax=1.6, aspect="auto")
     for (y, x), found in cells.items():
         crosses = "×" * sum(o.run.verdict is not Verdict.STABLE for o in found)
         if found:
@@ -291,7 +292,7 @@ def draw_panel(axes: Axes, outcomes: Sequence[Outcome]) -> None:
                 x, y, f"{grid[y][x]:.2f}\n{crosses}", ha="center", va="center", color=LAW_LIGHT, fontsize=9
             )
     axes.set_xticks(range(4), [str(S) for S in INTERVALS])
-    axes.set_yticks(range(4), [f"{rate:g}" for rate in RATES])
+    axes.set_yticks(range(4), [rate(eta) for eta in RATES])
     axes.tick_params(length=0)
     axes.spines[:].set_visible(False)
 
