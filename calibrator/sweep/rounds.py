@@ -49,6 +49,7 @@ class Sweep:
         self.results: list[TrialResult] = []
         """All finished trials, confirmations included."""
         self.budget_bound = False
+        self._restore_purposes()
         self._confirmations = [
             result
             for name in journal.stages()
@@ -152,11 +153,19 @@ class Sweep:
                 )
             if found != config:  # logging, which results do not depend on
                 write_json(folder / CONFIG, config.model_dump(mode="json"))
+            _state_purpose(folder, stage, run)
             return folder
         folder.mkdir(parents=True, exist_ok=True)
-        write_json(folder / PROPOSAL, {"stage": stage, **asdict(run)})
+        _state_purpose(folder, stage, run)
         write_json(folder / CONFIG, config.model_dump(mode="json"))
         return folder
+
+    def _restore_purposes(self) -> None:
+        """Where a trial lost its proposal.json, the journal knows why it was made."""
+        for name in self.journal.stages():
+            for number, run in zip(self.journal.known(name), self.journal.plan(name) or [], strict=False):
+                if (folder := self.study.trial(number)).is_dir():
+                    _state_purpose(folder, name, run)
 
     def _plan_round(self) -> list[ProposedRun]:
         """Proposals for all estimators; the one that decides first, so that it gets its runs when updates are short."""
@@ -239,6 +248,12 @@ def design_space(config: StudyConfig, estimator: str) -> DesignSpace:
         warmup=config.trainer.warmup,
         risk=config.advice.risk,
     )
+
+
+def _state_purpose(folder: Path, stage: str, run: ProposedRun) -> None:
+    """Write why the trial is made, unless it stands there."""
+    if not (folder / PROPOSAL).exists():
+        write_json(folder / PROPOSAL, {"stage": stage, **asdict(run)})
 
 
 def survived(result: TrialResult) -> float:
