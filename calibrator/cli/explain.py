@@ -9,6 +9,7 @@ from pathlib import Path
 from calibrator.advice.explain import Explanation, Point, explain
 from calibrator.cli.console import AnswerConsole
 from calibrator.cli.inputs import gather
+from calibrator.cli.printing import print_record
 from calibrator.cli.question import fit_of
 from calibrator.cli.recommend import chosen_stratum, selected
 from calibrator.errors import ExitCode, StudyConfigError
@@ -41,7 +42,7 @@ def print_explanation(
         fitted = chosen_stratum(fit_runs(selected(gather(paths, settings), only)))
         found = explain(fitted, Point(asked.sync_interval, asked.learning_rate, asked.horizon))
     if as_json:
-        print(found.model_dump_json(indent=2))
+        print_record(found)
     else:
         _print_text(paths, found)
     return ExitCode.INCONCLUSIVE if found.standing == "unknown" else ExitCode.RECOMMENDED
