@@ -9,17 +9,18 @@ from calibrator.advice.prediction import ConfirmationRecord, Role, check, unsafe
 from calibrator.advice.rules import collapse_chances
 from calibrator.advice.types import Recommendation
 from calibrator.cli.console import AnswerConsole
+from calibrator.cli.printing import print_record
 from calibrator.cli.question import current_question
 from calibrator.cli.reconsider import settled
 from calibrator.cli.run import executing
 from calibrator.errors import ExitCode, NothingToSayError, StudyConfigError
-from calibrator.handoff.write import read_recommendation
+from calibrator.handoff.write import read_confirmation, read_recommendation
 from calibrator.laws.fitted import FittedStratum
 from calibrator.laws.posterior import Posterior
 from calibrator.study.config import StudyConfig
 from calibrator.study.journal import Journal
 from calibrator.study.results import TrialResult, load_results
-from calibrator.study.store import StudyFolder, check_unchanged, open_study, read_json, resolve, write_json
+from calibrator.study.store import StudyFolder, check_unchanged, open_study, resolve, write_json
 from calibrator.sweep.checks import check_fit, check_inputs
 from calibrator.sweep.confirm import check_stage, checks, outcomes, run_check
 from calibrator.sweep.executor import Slots, make_slots
@@ -48,7 +49,7 @@ def confirm(root: Path, wish: CheckWish, *, as_json: bool) -> ExitCode:
     """
     study, made = open_study(root)
     with study.locked(), disk_errors(root):
-        advice = read_recommendation(study)
+        advice, before = read_recommendation(study), read_confirmation(study)
         config = current_question(
             study, made, resources={"workers": wish.workers}, sweep={"max_updates": wish.max_updates}
         )
@@ -62,7 +63,7 @@ def confirm(root: Path, wish: CheckWish, *, as_json: bool) -> ExitCode:
             raise BudgetSpentError(
                 f"max_updates = {config.sweep.max_updates} does not afford these runs: raise --max-updates"
             )
-        write_record(study, record)
+        write_record(study, record, before)
     show(record, study, as_json=as_json)
     return ExitCode.RECOMMENDED if record.as_predicted else ExitCode.INCONCLUSIVE
 
@@ -139,10 +140,10 @@ def chosen_unsafe_rate(posterior: Posterior, advice: Recommendation, wish: Check
     return eta
 
 
-def write_record(study: StudyFolder, record: ConfirmationRecord) -> None:
-    """Write confirmation.json; one about other numbers is kept as confirmation.previous.json."""
+def write_record(study: StudyFolder, record: ConfirmationRecord, before: ConfirmationRecord | None) -> None:
+    """Write confirmation.json; the one before, if about other numbers, is kept as confirmation.previous.json."""
     path = study.confirmation
-    if path.is_file() and _numbers(read_json(path)) != _numbers(record.model_dump(mode="json")):
+    if before is not None and _numbers(before) != _numbers(record):
         path.replace(path.with_name("confirmation.previous.json"))
     write_json(path, record.model_dump(mode="json"))
 
@@ -150,7 +151,7 @@ def write_record(study: StudyFolder, record: ConfirmationRecord) -> None:
 def show(record: ConfirmationRecord, study: StudyFolder, *, as_json: bool) -> None:
     """Print the record."""
     if as_json:
-        print(record.model_dump_json(indent=2))
+        print_record(record)
         return
     from reports.cards.confirmation import confirmation_cards
     from reports.terminal import render_cards
@@ -160,10 +161,8 @@ def show(record: ConfirmationRecord, study: StudyFolder, *, as_json: bool) -> No
     )
 
 
-def _numbers(record: dict[str, object]) -> object:
-    settings = record.get("settings")
-    rows = settings if isinstance(settings, list) else []
-    return [[row.get(key) for key in ("sync_interval", "learning_rate", "horizon")] for row in rows]
+def _numbers(record: ConfirmationRecord) -> list[tuple[int, float, int]]:
+    return [(each.sync_interval, each.learning_rate, each.horizon) for each in record.settings]
 
 
 def _stratum(
@@ -174,7 +173,9 @@ def _stratum(
     conclusion, _ = settled(config, study, before)
     stratum = conclusion.stratum(advice.estimator)
     if stratum is None:
-        raise NothingToSayError(f"{study.root} has no finished run of estimator {advice.estimator!r}")
+        raise NothingToSayError(
+            f"{study.root} has no finished run of estimator {advice.estimator!r}; next: the same `calibrate run` again"
+        )
     return stratum
 
 

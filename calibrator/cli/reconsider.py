@@ -95,9 +95,14 @@ def _hand_over(
         else:
             print_view(_not_written(study_view(config, study, results, conclusion)))
         return
-    if differs(study, advice):
-        keep_previous(study.root)
-    write_answer(config, study, results, conclusion, show_json if as_json else print_view)
+    write_answer(
+        config,
+        study,
+        results,
+        conclusion,
+        show=show_json if as_json else print_view,
+        keep=lambda: differs(study, advice) and keep_previous(study.root),
+    )
 
 
 def _not_written(view: StudyView) -> StudyView:

@@ -134,14 +134,18 @@ def _unfinished(study: StudyFolder, view: StudyView, now: int) -> str | None:
 
 
 def _refuse_what_is_no_report(root: Path, out: Path) -> None:
-    """Only report.* of the study's own folder may be replaced, and only files."""
+    """Inside the study's folder only report.* directly in it may be replaced, and only files."""
     if not out.name or out.is_dir():
         raise StudyConfigError(f"--out {out}: name a file")
     if out.exists() and not out.is_file():
         raise StudyConfigError(f"--out {out}: is no regular file")
-    if out.resolve().is_relative_to(root.resolve()) and out.stem != "report":
+    folder, study = (
+        out.parent.resolve(),
+        root.resolve(),
+    )  # a link of that name would be replaced, not followed
+    if folder.is_relative_to(study) and (folder != study or out.stem != "report"):
         raise StudyConfigError(
-            f"--out {out}: lies among the study's own files; choose another place, or report.*"
+            f"--out {out}: lies among the study's own files; choose another place, or report.* directly in its folder"
         )
 
 

@@ -227,6 +227,40 @@ def test_recommendations_that_no_trial_can_check_are_refused(
     assert stand.made == 0
 
 
+@pytest.mark.parametrize(
+    "content",
+    ["{", '{"settings": [1, 2], "schema_version": 1}', '{"schema_version": 2}', "unknown key", "a folder"],
+)
+def test_a_record_that_is_none_is_refused_before_any_run(
+    calibrate: Calibrate, study: Path, stand: Stand, content: str
+) -> None:
+    calibrate("confirm", study, "--seeds", 1)
+    path, made = study / "confirmation.json", stand.made
+    before = path.read_text()
+    if content == "unknown key":
+        content = json.dumps({**json.loads(before), "colour": "red"})
+    path.unlink()
+    path.mkdir() if content == "a folder" else path.write_text(content)
+    answer = calibrate("confirm", study, "--seeds", 2, "--unsafe-factor", 5)
+    assert (answer.exit_code, answer.stderr.count("\n")) == (2, 1), answer.stderr
+    assert "confirmation.json" in answer.stderr
+    assert "move it away; `calibrate confirm STUDY` makes it anew" in answer.stderr
+    assert stand.made == made
+    assert path.is_dir() or path.read_text() == content
+    path.rename(study / "away")  # the remedy
+    calibrate("confirm", study, "--seeds", 1)
+    assert path.read_text() == before
+    assert stand.made == made
+    assert not (study / "confirmation.previous.json").exists()
+
+
+def test_without_trials_the_next_step_is_named(calibrate: Calibrate, study: Path, stand: Stand) -> None:
+    shutil.rmtree(study / "trials")
+    answer = calibrate("confirm", study)
+    assert answer.exit_code == 3
+    assert "next: the same `calibrate run` again" in answer.stderr
+
+
 def test_a_study_of_other_code_is_refused(calibrate: Calibrate, study: Path, stand: Stand) -> None:
     resolved = json.loads((study / "resolved.json").read_text())
     resolved["digests"]["code"] = "0" * 16

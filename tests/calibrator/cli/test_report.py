@@ -150,12 +150,35 @@ def test_only_reports_and_plain_files_are_replaced(study: Path, tmp_path: Path) 
     pipe = tmp_path / "pipe.html"
     os.mkfifo(pipe)
     before = (study / "fit.json").read_bytes()
-    for out in (study / "fit.json", study / "trials" / "0" / "verdict.json", pipe, Path(), tmp_path):
+    (study / "trials" / "0" / "log.json").symlink_to(tmp_path / "elsewhere.json")
+    inside = [study / name for name in ("fit.json", "report/x.json", "cache/report.md", "x/../fit.json")]
+    inside += [study / "trials" / "0" / name for name in ("verdict.json", "report.json", "log.json")]
+    for out in (*inside, pipe, Path(), tmp_path):
         answer = report(study, "--format", "json", "--out", out)
         assert (answer.exit_code, answer.stderr.count("\n")) == (2, 1), answer.stderr
     assert (study / "fit.json").read_bytes() == before
     assert stat.S_ISFIFO(pipe.stat().st_mode)
+    assert not {"report", "cache"} & {path.name for path in study.iterdir()}
     assert report(study, "--out", study / "report.json").exit_code == 0
+
+
+def test_a_confirmation_that_is_none_is_made_anew_by_confirm(study: Path) -> None:
+    (study / "confirmation.json").write_text("{")
+    answer = report(study)
+    assert answer.exit_code == 2
+    assert "confirmation.json" in answer.stderr
+    assert "`calibrate confirm STUDY` makes it anew" in answer.stderr
+
+
+def test_trials_that_cannot_be_listed_are_an_error(study: Path) -> None:
+    before = (study / "fit.json").read_bytes()
+    (study / "trials").rename(study / "moved")
+    (study / "trials").write_text("")
+    answer = report(study)
+    assert (answer.exit_code, answer.stderr.count("\n")) == (5, 1)
+    assert f"{study / 'trials'} cannot be listed" in answer.stderr
+    assert not (study / "report.md").exists()
+    assert (study / "fit.json").read_bytes() == before
 
 
 @pytest.mark.parametrize("content", ["[]\n", "[" * 200_000 + "\n", '{"generate": "x"}\n'])
