@@ -15,6 +15,7 @@ from trainer.config import TrainerConfig
 from trainer.loop.logprobs import has_linear_head, recompute_activations, response_logprobs
 from trainer.loop.rollouts import Rollouts
 from trainer.models import Policy
+from trainer.models.packing import packing
 
 
 @dataclass(frozen=True)
@@ -38,6 +39,8 @@ class Learner:
         self.policy = policy
         self.config = config
         has_linear_head(policy.model)  # said at the start, not at the first large batch
+        if config.share_prompts:
+            packing(policy.model)
         if config.gradient_checkpointing:
             recompute_activations(policy.model)
         self.parameters = [p for p in policy.model.parameters() if p.requires_grad]
