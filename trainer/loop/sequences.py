@@ -53,9 +53,7 @@ class PlainRows:
             mask = torch.cat([prompt_mask, torch.ones_like(self.rollouts.mask)], dim=-1)[:, :-1].long()
             positions = (mask.cumsum(dim=-1) - 1).clamp(min=0)
         ids = torch.cat([self.rollouts.prompt, self.rollouts.response], dim=-1)[:, :-1]
-        return model(
-            input_ids=ids, attention_mask=mask, position_ids=positions, use_cache=False, **options
-        )
+        return model(input_ids=ids, attention_mask=mask, position_ids=positions, use_cache=False, **options)
 
     def chosen(self, logprobs: Tensor) -> Tensor:
         return logprobs.gather(-1, self.rollouts.response.unsqueeze(-1)).squeeze(-1)
@@ -75,7 +73,9 @@ class PackedRows:
 
     @cached_property
     def layout(self) -> Layout:
-        return Layout(self.rollouts.prompt_mask[:: self.copies], self.copies, self.rollouts.response.shape[1] - 1)
+        return Layout(
+            self.rollouts.prompt_mask[:: self.copies], self.copies, self.rollouts.response.shape[1] - 1
+        )
 
     @property
     def kept(self) -> int:

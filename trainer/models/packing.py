@@ -24,6 +24,8 @@ NAME = "shared_prefix"
 CLOSE = 1e-4
 """Largest difference of logits, as a share of the largest logit, at which packed and plain rows count as equal: far
 above the rounding of float32 (1e-6), far below what a completion that sees another one changes."""
+WINDOWS = ("sliding_window", "window_size", "attention_window", "attention_chunk_size")
+"""Keys of config.json that let a token see only those near it."""
 IGNORED = ("sliding_window", "softcap", "s_aux", "position_bias", "attention_chunk_size", "cache")
 """Arguments that some attention layers give and that the function below does not know what to do with."""
 
@@ -130,6 +132,9 @@ def attend(
     from transformers.integrations.sdpa_attention import sdpa_attention_forward
 
     if shared_prefix is None:
+        if query.shape[2] == 1 and attention_mask is None and _few_keys(query, key, options):
+            one = _spelt_out(query, key, value, None, options.get("scaling"))
+            return one.transpose(1, 2), None
         found: tuple[Tensor, None] = sdpa_attention_forward(
             module, query, key, value, attention_mask, **options
         )
@@ -178,9 +183,16 @@ def _keys(states: Tensor, layout: Layout) -> Tensor:
 
 
 def _attention(
-    query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, options: dict[str, Any]
+    query: Tensor,  # [B, heads, n, D]
+    key: Tensor,  # [B, key heads, m, D]
+    value: Tensor,
+    mask: Tensor | None,
+    options: dict[str, Any],
 ) -> Tensor:
+    """Scaled dot product attention, causal without a mask, by what is quickest. [B, heads, n, D]."""
     shared = query.shape[1] // key.shape[1]
+    if mask is not None and _few_keys(query, key, options):
+        return _spelt_out(query, key, value, mask, options.get("scaling"))
     if shared > 1 and query.is_cuda:  # where heads that share their keys would keep the quick kernels away
         key, value = (x.repeat_interleave(shared, dim=1) for x in (key, value))
     return torch.nn.functional.scaled_dot_product_attention(
@@ -193,6 +205,23 @@ def _attention(
         scale=options.get("scaling"),
         enable_gqa=key.shape[1] != query.shape[1],
     )
+
+
+def _few_keys(query: Tensor, key: Tensor, options: dict[str, Any]) -> bool:
+    """Whether scores take no more room than queries. Then, on a CPU, torch's kernel costs more than it saves."""
+    return query.device.type == "cpu" and key.shape[2] <= query.shape[3] and not options.get("dropout")
+
+
+def _spelt_out(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, scale: float | None) -> Tensor:
+    """softmax(q k^T scale + mask) v, heads that share their keys in one matrix product. [B, heads, n, D]."""
+    batch, heads, tokens, size = query.shape
+    shared = heads // key.shape[1]
+    rows = query.reshape(batch, key.shape[1], shared * tokens, size)
+    scores = (rows @ key.transpose(-1, -2)) * (size**-0.5 if scale is None else scale)
+    if mask is not None:
+        scores = scores.masked_fill(~mask.repeat(1, 1, shared, 1), -torch.inf)
+    weights = torch.softmax(scores, dim=-1, dtype=torch.float32).to(value.dtype)
+    return (weights @ value).view(batch, heads, tokens, size)
 
 
 @dataclass(frozen=True)
@@ -231,19 +260,23 @@ _WAYS: WeakKeyDictionary[Any, Way | None] = WeakKeyDictionary()
 
 
 def packing(model: Any) -> Way | None:
-    """The quickest way that leaves the model's logits what they are on plain rows; None, with a warning, if none does.
+    """The quickest way that leaves the model's logits what they are on plain rows; None if none does.
 
     Found out once a model, on rows of a few tokens. Sliding windows, which these are too short for, are looked up.
     """
     if model not in _WAYS:
         _WAYS[model] = _find_way(model)
-        if _WAYS[model] is None:
-            warnings.warn(
-                f"{type(model).__name__}: its attention takes no block mask (a sliding window, a state?); the learner "
-                "reads the prompt anew for every completion, which takes time",
-                stacklevel=2,
-            )
     return _WAYS[model]
+
+
+def warn_unless_packable(model: Any) -> None:
+    """Say it in one line where the learner cannot read a prompt once for its whole group."""
+    if packing(model) is None:
+        warnings.warn(
+            f"{type(model).__name__}: its attention takes no block mask (a sliding window, a state?); the learner "
+            "reads the prompt anew for every completion, which takes time",
+            stacklevel=2,
+        )
 
 
 def copies_at_once(model: Any, copies: int, rows: int, prompt: int, length: int) -> int:
@@ -271,7 +304,7 @@ def copies_at_once(model: Any, copies: int, rows: int, prompt: int, length: int)
 def _find_way(model: Any) -> Way | None:
     config = model.config.get_text_config()
     kinds = set(getattr(config, "layer_types", None) or ["full_attention"])
-    if kinds != {"full_attention"} or getattr(config, "sliding_window", None):
+    if kinds != {"full_attention"} or any(getattr(config, key, None) for key in WINDOWS):
         return None
     usual = model.config._attn_implementation
     if usual == "sdpa":
@@ -300,21 +333,24 @@ def _agrees(model: Any, way: Way) -> bool:
     weight = model.get_input_embeddings().weight
     groups, copies, prompt, length = 2, 2, 3, 3
     prompts = torch.arange(groups * prompt, device=weight.device).view(groups, prompt) % len(weight)
-    completions = torch.arange(groups * copies * length, device=weight.device).view(-1, length) * 5 % len(weight)
+    completions = (
+        torch.arange(groups * copies * length, device=weight.device).view(-1, length) * 5 % len(weight)
+    )
     mask = torch.ones_like(prompts, dtype=torch.bool)
     mask[1, 0] = False
     layout = Layout(mask, copies, length)
     ids = torch.cat([prompts, completions.view(groups, -1)], dim=-1)
     rows = torch.cat([prompts.repeat_interleave(copies, dim=0), completions], dim=-1)
-    real = torch.cat([mask.repeat_interleave(copies, dim=0), torch.ones_like(completions, dtype=torch.bool)], dim=-1)
+    real = torch.cat(
+        [mask.repeat_interleave(copies, dim=0), torch.ones_like(completions, dtype=torch.bool)], dim=-1
+    )
     positions = (real.long().cumsum(dim=-1) - 1).clamp(min=0)
     plain = model(input_ids=rows, attention_mask=real.long(), position_ids=positions, use_cache=False).logits
     try:
         packed = way(model, ids, layout).logits
     except Exception:  # Whatever a model's own code raises for a mask that it does not know.
         return False
-    both = torch.cat([packed[:, :prompt], packed[:, prompt:]], dim=1)
-    first = both[:, :prompt].repeat_interleave(copies, dim=0)
-    again = torch.cat([first, both[:, prompt:].reshape(groups * copies, length, -1)], dim=1)
+    first = packed[:, :prompt].repeat_interleave(copies, dim=0)
+    again = torch.cat([first, packed[:, prompt:].reshape(groups * copies, length, -1)], dim=1)
     gap = (again - plain)[real].abs().max()
     return bool(gap <= CLOSE * plain[real].abs().max())
