@@ -162,7 +162,7 @@ def run_trl(model: Path, length: int, interval: int, updates: int, mark: Mark) -
         ).train()
 
 
-def party(name: str, model: Path, length: int, interval: int, updates: int, mark: Mark) -> None:
+def party(name: str, model: Path, length: int, interval: int, updates: int, mark: Mark) -> None:  # noqa: PLR0917
     """Train `updates` updates; `mark` is called after each."""
     if name == "trl":
         run_trl(model, length, interval, updates, mark)
