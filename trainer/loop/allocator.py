@@ -13,7 +13,7 @@ OWN_MAPPING = 2**25
 
 
 def keep_freed_memory() -> None:
-    """Keep what one operation frees for the next, which wants as much. For this process; nothing where libc has no mallopt.
+    """Keep what one operation frees for the next, which wants as much. For this whole process, where libc is glibc.
 
     By default glibc gives tensors of 128 KiB and more back to the system when they are freed, until it has learned
     better; the next one of the same size then costs a page fault for each of its pages, more than the operation itself.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import warnings
 from dataclasses import replace
 from typing import Any
@@ -56,7 +57,7 @@ def rollouts(*, ragged: bool = True, limit: int = T) -> Rollouts:
         prompt_mask=prompt_mask.repeat_interleave(G, dim=0),
         response=torch.randint(V, (P * G, limit), generator=generator),
         mask=torch.arange(limit) < lengths.unsqueeze(-1),
-        behaviour=torch.zeros(P * G, limit),
+        behaviour=torch.full((P * G, limit), -math.log(V)),  # about what the models with random weights give
         version=torch.zeros(P * G, limit, dtype=torch.int64),
         reward=torch.rand(P * G, generator=generator),
     )
@@ -108,7 +109,7 @@ def test_packed_rows_give_the_same_logprobs_and_gradients(
         ("Llama", BLOCKS, {}),
         ("Qwen2", BLOCKS, {}),
         ("Mistral", BLOCKS, {"sliding_window": None}),
-        ("Qwen3Moe", BLOCKS, {"num_experts": 4, "moe_intermediate_size": 16}),
+        ("Qwen3Moe", BLOCKS, {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 16}),
         ("GPT2", BLOCKS, {}),  # absolute positions
         ("OPT", BLOCKS, {"ffn_dim": 48, "word_embed_proj_dim": 32, "max_position_embeddings": 32}),
         ("GPTNeoX", BLOCKS, {}),
