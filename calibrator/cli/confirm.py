@@ -10,10 +10,10 @@ from calibrator.advice.rules import collapse_chances
 from calibrator.advice.types import Recommendation
 from calibrator.cli.console import AnswerConsole
 from calibrator.cli.printing import print_record
-from calibrator.cli.question import current_question
+from calibrator.cli.question import again_command, current_question
 from calibrator.cli.reconsider import settled
 from calibrator.cli.run import executing
-from calibrator.errors import ExitCode, NothingToSayError, StudyConfigError
+from calibrator.errors import CorruptStudyError, ExitCode, NothingToSayError, StudyConfigError
 from calibrator.handoff.write import read_confirmation, read_recommendation
 from calibrator.laws.fitted import FittedStratum
 from calibrator.laws.posterior import Posterior
@@ -59,12 +59,8 @@ def confirm(root: Path, wish: CheckWish, *, as_json: bool) -> ExitCode:
         slots = make_slots(workers=config.resources.workers, gpus_per_trial=config.resources.gpus_per_trial)
         check_fit(config, slots)
         record = checked(config, study, advice, wish, slots)
-        if record is None:
-            raise BudgetSpentError(
-                f"max_updates = {config.sweep.max_updates} does not afford these runs: raise --max-updates"
-            )
         write_record(study, record, before)
-    show(record, study, as_json=as_json)
+    show(record, study, again_command(study, made, advice), as_json=as_json)
     return ExitCode.RECOMMENDED if record.as_predicted else ExitCode.INCONCLUSIVE
 
 
@@ -76,8 +72,11 @@ class BudgetSpentError(NothingToSayError):
 
 def checked(
     config: StudyConfig, study: StudyFolder, advice: Recommendation, wish: CheckWish, slots: Slots
-) -> ConfirmationRecord | None:
-    """Predict from the runs that are not part of the check, then make those. None when max_updates forbids some."""
+) -> ConfirmationRecord:
+    """Predict from the runs that are not part of the check, then make those.
+
+    Raises BudgetSpentError when max_updates forbids some, CorruptStudyError when the journal lost the sweep.
+    """
     results = load_results(study)
     stratum = _stratum(config, study, advice, results)
     posterior = _posterior(stratum)
@@ -85,12 +84,22 @@ def checked(
     unsafe = chosen_unsafe_rate(posterior, advice, wish, warmup)
     rates: dict[Role, float] = {"recommended": advice.learning_rate, "unsafe": unsafe}
     names = [check_stage(advice, eta) for eta in rates.values()]
+    journal = Journal(study.journal)
+    if "round-1" not in journal.stages():
+        raise CorruptStudyError(
+            f"{study.journal} does not hold the sweep: move it away if it is there, then `calibrate run` with the "
+            "study file takes up the finished trials; confirm after that"
+        )
     with executing(config, study, slots) as execute:
-        sweep = Sweep(config, study, Journal(study.journal), execute)
+        sweep = Sweep(config, study, journal, execute)
         sweep.results = [result for result in results if result.stage not in names]
         done = {role: run_check(sweep, advice, eta, wish.seeds) for role, eta in rates.items()}
     if sweep.budget_bound:
-        return None
+        missing = sum(max(0, wish.seeds - len(made)) for made in done.values())
+        raise BudgetSpentError(
+            f"max_updates = {config.sweep.max_updates} does not afford these runs: raise --max-updates to "
+            f"{sweep.spent + missing * advice.horizon}, with which they can be made in full"
+        )
     settings = [
         check(
             role=role,
@@ -148,8 +157,8 @@ def write_record(study: StudyFolder, record: ConfirmationRecord, before: Confirm
     write_json(path, record.model_dump(mode="json"))
 
 
-def show(record: ConfirmationRecord, study: StudyFolder, *, as_json: bool) -> None:
-    """Print the record."""
+def show(record: ConfirmationRecord, study: StudyFolder, again: str, *, as_json: bool) -> None:
+    """Print the record, and what to type next."""
     if as_json:
         print_record(record)
         return
@@ -157,7 +166,7 @@ def show(record: ConfirmationRecord, study: StudyFolder, *, as_json: bool) -> No
     from reports.terminal import render_cards
 
     render_cards(
-        f"Confirmation of {study.root}", confirmation_cards(record, str(study.root)), AnswerConsole()
+        f"Confirmation of {study.root}", confirmation_cards(record, str(study.root), again), AnswerConsole()
     )
 
 

@@ -59,6 +59,8 @@ def explained_study(root: Path, asked: Asked) -> Explanation:
         risk=advice.risk,
         rule=advice.rule,
         warmup=fit.config.trainer.warmup,
+        schedule="lockstep" if fit.advice is None else fit.advice.schedule,
+        swept=fit.config.sweep.sync_intervals,
         floor=None if recommended is None else recommended.floor_learning_rate,
     )
     return explain(fit.stratum, point, [result.run() for result in fit.later])

@@ -81,18 +81,21 @@ class Sweep:
         plan: Callable[[], list[ProposedRun]],
         *,
         title: str | None = None,
+        most: int | None = None,
         evaluate: bool = False,
     ) -> list[TrialResult]:
         """Plan a stage once, run what max_updates affords, tell the journal. Returns the finished trials.
 
         Runs are taken in order and while their full lengths fit; what runs leave by ending early is used in turn.
-        Progress is shown under `title`, or the stage's name.
+        Of a plan for more runs than `most` only so many are made; finished ones always count. Progress is shown under
+        `title`, or the stage's name.
         """
         planned = self.journal.plan(name)
         if planned is None:
             planned = plan()
             self.journal.record_plan(name, planned)
         done = self._finished([self.study.trial(number) for number in self.journal.known(name)])
+        planned = planned[: len(planned) if most is None else max(most, len(done))]
         while len(done) < len(planned):
             runs = planned[: len(done) + self._affordable(planned[len(done) :], done)]
             if len(runs) == len(done):

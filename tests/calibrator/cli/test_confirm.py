@@ -134,6 +134,38 @@ def test_more_seeds_are_added_to_those_that_ran(calibrate: Calibrate, study: Pat
     assert record(study) == many
 
 
+def test_runs_that_were_only_planned_bind_nobody(calibrate: Calibrate, study: Path, stand: Stand) -> None:
+    refused = calibrate("confirm", study, "--seeds", 30, "--max-updates", 1)
+    assert refused.exit_code == 4
+    assert stand.made == 0
+    enough = refused.stderr.split("--max-updates to ")[1].split(",")[0]
+    assert calibrate("confirm", study, "--seeds", 1).exit_code in (0, 3)
+    assert stand.made == 2
+    assert calibrate("confirm", study, "--seeds", 30, "--max-updates", enough).exit_code in (0, 3)
+    assert stand.made == 60
+
+
+def test_a_lost_journal_is_not_begun_anew(calibrate: Calibrate, study: Path, stand: Stand) -> None:
+    (study / "journal.log").unlink()
+    answer = calibrate("confirm", study)
+    assert answer.exit_code == 2
+    assert "`calibrate run`" in answer.stderr
+    assert stand.made == 0
+
+
+def test_rates_that_differ_late_are_other_runs(calibrate: Calibrate, study: Path, stand: Stand) -> None:
+    for rate in ("0.00812345671", "0.00812345699"):
+        calibrate("confirm", study, "--seeds", 1, "--unsafe-learning-rate", rate)
+        assert record(study).settings[1].learning_rate == float(rate)
+    assert stand.made == 3
+
+
+def test_the_question_is_kept_in_what_to_type_next(calibrate: Calibrate, study: Path, stand: Stand) -> None:
+    calibrate("recommend", study, "--horizon", 800, "--risk", 0.1)
+    said = " ".join(calibrate("confirm", study, "--seeds", 1).stdout.split())
+    assert "--horizon 800 --risk 0.1" in said
+
+
 def test_the_runs_enter_the_next_fit_with_a_note(calibrate: Calibrate, study: Path, stand: Stand) -> None:
     before = json.loads(calibrate("fit", study, "--json").stdout)["strata"][0]["runs"]
     advice = json.loads(calibrate("recommend", study, "--dry-run", "--json").stdout)

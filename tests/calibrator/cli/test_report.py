@@ -129,7 +129,18 @@ def test_a_study_without_any_trial_has_a_report(tmp_path: Path) -> None:
 def test_trials_that_came_after_the_recommendation_are_said(study: Path) -> None:
     last = max(int(path.name) for path in (study / "trials").iterdir())
     shutil.copytree(study / "trials" / str(last), study / "trials" / str(last + 1))
-    assert "`calibrate recommend` takes all of them" in " ".join(report(study).stdout.split())
+    said = " ".join(report(study).stdout.split())
+    assert f"`calibrate recommend {study}` takes all of them" in said.replace(
+        f"recommend{study}", f"recommend {study}"
+    )
+
+
+def test_a_lost_recommendation_is_not_made_up(study: Path) -> None:
+    (study / "recommendation.json").unlink()
+    said = " ".join(report(study).stdout.split())
+    assert "recommendation.json is gone" in said
+    assert f"calibrate recommend {study}" in said
+    assert "eta = " not in said.split("NEXT")[1]
 
 
 def test_mistakes_end_with_one_clear_line(tmp_path: Path, study: Path) -> None:
