@@ -89,23 +89,34 @@ def main() -> None:
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--out", type=Path, default=Path("bench/results/dense_grid.csv"))
     args = parser.parse_args()
-    kept = args.out.with_name(f"{args.out.stem}-curves.jsonl.gz")
-    curves = read_curves(kept)
-    folders = {
-        name(config): prepared(args.folder / f"{number:03d}", config)
-        for number, config in enumerate(configs())
-        if name(config) not in curves
-    }
-    make_runs(list(folders.values()), minutes=args.minutes, workers=args.workers)
-    curves |= {
-        run: thinned(folder / METRICS) for run, folder in folders.items() if (folder / VERDICT).is_file()
-    }
+    curves = advanced(configs(), args.out, folder=args.folder, minutes=args.minutes, workers=args.workers)
     made = [config for config in configs() if name(config) in curves]
-    args.out.parent.mkdir(parents=True, exist_ok=True)
-    write_curves({name(config): curves[name(config)] for config in made}, kept)
     write_table([judged(config, curves[name(config)]) for config in made], args.out)
     left = len(configs()) - len(made)
     print(f"{len(made)} runs are in {args.out}" + (f"; {left} are left" if left else ""))
+
+
+def advanced(
+    grid: Sequence[RunConfig], out: Path, *, folder: Path, minutes: float, workers: int
+) -> dict[str, list[MetricsRow]]:
+    """Make the next runs of `grid` for a while. The curves of all that are finished, by name, are kept beside `out`."""
+    kept = out.with_name(f"{out.stem}-curves.jsonl.gz")
+    curves = read_curves(kept)
+    folders = {run: place for run, place in places(grid, folder).items() if run not in curves}
+    by_name = {name(config): config for config in grid}
+    make_runs(
+        [prepared(place, by_name[run]) for run, place in folders.items()], minutes=minutes, workers=workers
+    )
+    curves |= {run: thinned(place / METRICS) for run, place in folders.items() if (place / VERDICT).is_file()}
+    curves = {run: curves[run] for run in by_name if run in curves}
+    out.parent.mkdir(parents=True, exist_ok=True)
+    write_curves(curves, kept)
+    return curves
+
+
+def places(grid: Sequence[RunConfig], folder: Path) -> dict[str, Path]:
+    """The folder of each run, by name."""
+    return {name(config): folder / f"{number:03d}" for number, config in enumerate(grid)}
 
 
 def name(config: RunConfig) -> str:

@@ -55,6 +55,25 @@ class OptimizerConfig(Config):
     weight_decay: Annotated[float, Field(ge=0)] = 0.0
 
 
+class Thresholds(Config):
+    """Where the baselines' caps act, relative to a ratio of 1. Each estimator reads its own: their scales differ."""
+
+    gspo_low: Annotated[float, Field(gt=0, lt=1)] = 3e-4
+    """Lower clip of the length-normalised trajectory ratio, `gspo` only: 1 - gspo_low."""
+    gspo_high: Annotated[float, Field(gt=0)] = 4e-4
+    """Upper clip of the length-normalised trajectory ratio, `gspo` only: 1 + gspo_high."""
+    cispo_low: Annotated[float, Field(gt=0, le=1)] = 1.0
+    """Least token weight, `cispo` only: 1 - cispo_low; 1: no lower limit."""
+    cispo_high: Annotated[float, Field(gt=0)] = 4.0
+    """Largest token weight, `cispo` only: 1 + cispo_high."""
+    tis_high: Annotated[float, Field(gt=0)] = 1.0
+    """Largest token weight, `tis` only: 1 + tis_high."""
+    mis_low: Annotated[float, Field(gt=0, le=1)] = 0.5
+    """Tokens whose ratio is below 1 - mis_low have no weight, `mis` only; 1: no lower limit."""
+    mis_high: Annotated[float, Field(gt=0)] = 4.0
+    """Tokens whose ratio is above 1 + mis_high have no weight, `mis` only."""
+
+
 class TrainerConfig(Config):
     """What is held fixed over a sweep: the laws hold for these settings only."""
 
@@ -70,6 +89,12 @@ class TrainerConfig(Config):
     """Lower clip of the token ratio, `grpo` only: 1 - clip_low."""
     clip_high: Annotated[float, Field(gt=0)] = 0.2
     """Upper clip of the token ratio, `grpo` only: 1 + clip_high."""
+    thresholds: Thresholds = Thresholds()
+    advantage: Literal["standardised", "centred"] = "standardised"
+    """Rewards less the group's mean, divided by its standard deviation or not; Dr. GRPO (arXiv 2503.20783) does not."""
+    aggregation: Literal["token-mean", "sequence-mean", "constant"] = "token-mean"
+    """What the sum over tokens is divided by: all response tokens of the batch; each trajectory's own length, then the
+    number of trajectories; or trajectories x response_limit, whatever the lengths, as in Dr. GRPO."""
     optimizer: OptimizerConfig = OptimizerConfig()
     warmup: Annotated[int, Field(ge=0)] = 10
     """Updates over which the learning rate rises linearly to its constant value."""

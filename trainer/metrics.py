@@ -52,7 +52,7 @@ class MetricsRow(TypedDict, total=False):
     """Mean over groups of sum_j r_j / G."""
     group_mass_max: float
     cap_activation: float
-    """Share of trajectories (`tic`, `tic_zero`), groups (`gmc`) or tokens (`grpo`) on which the cap acts."""
+    """Share of groups (`gmc`), trajectories (`tic`, `tic_zero`, `gspo`) or tokens (others) on which the cap acts."""
     ess: float
     """Effective sample size of the ratios as a share of the batch, in (0, 1]."""
     response_length: float

@@ -2,6 +2,6 @@
 
 from typing import Literal
 
-EstimatorName = Literal["none", "grpo", "tic", "tic_zero", "gmc"]
+EstimatorName = Literal["none", "grpo", "tic", "tic_zero", "gmc", "gspo", "cispo", "tis", "mis"]
 ScheduleName = Literal["lockstep", "overlap"]
 EngineName = Literal["hf", "vllm", "vllm-server"]

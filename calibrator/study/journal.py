@@ -12,7 +12,7 @@ import warnings
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import optuna
 from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution, IntDistribution
@@ -22,6 +22,7 @@ from optuna.trial import FrozenTrial, TrialState
 
 from calibrator.errors import CorruptStudyError
 from calibrator.sweep.design import ProposedRun
+from trainer.names import EstimatorName
 
 STUDY_NAME = "calibration"
 REMEDY = (
@@ -30,7 +31,7 @@ REMEDY = (
 PLAN = "plan:"
 _LARGEST = 10**9
 _DISTRIBUTIONS: dict[str, BaseDistribution] = {
-    "estimator": CategoricalDistribution(["none", "grpo", "tic", "tic_zero", "gmc"]),
+    "estimator": CategoricalDistribution(get_args(EstimatorName)),
     "sync_interval": IntDistribution(1, _LARGEST, log=True),
     "learning_rate": FloatDistribution(1e-12, 1e3, log=True),
     "seed": IntDistribution(0, _LARGEST),

@@ -116,12 +116,14 @@ def settings(rec: Recommendation) -> tuple[Setting, ...]:
         ("S", "sync interval, updates", count(rec.sync_interval), "sync_interval", _why_interval(rec)),
         ("eta", "learning rate", rate(rec.learning_rate), "learning_rate", _why_rate(rec)),
         ("G", "completions per prompt", size, "group_size", _why_kept(rec.group_size)),
-        ("epsilon", "ratio threshold", epsilon, "epsilon", _why_kept(rec.epsilon)),
+        ("epsilon", "ratio threshold", epsilon, "epsilon", _why_epsilon(rec)),
     )
     return tuple(Setting(s, n, v, rec.origin.get(key, "assumed"), why) for s, n, v, key, why in rows)
 
 
 UNSET = "not known"
+TRAJECTORY_RATIOS = frozenset({"tic", "tic_zero", "gmc"})
+"""Estimators whose cap 1 + epsilon is one on trajectory ratios or their sums."""
 
 
 def _why_interval(rec: Recommendation) -> str:
@@ -147,6 +149,12 @@ def _why_kept(value: float | None) -> str:
     if value is None:
         return "The logs do not hold it: keep the value that the runs were made with."
     return "Kept from the sweep: the fitted laws hold for this value."
+
+
+def _why_epsilon(rec: Recommendation) -> str:
+    if rec.epsilon is None or rec.estimator in TRAJECTORY_RATIOS:
+        return _why_kept(rec.epsilon)
+    return f"Kept from the sweep; {name(rec.estimator)} does not use it."
 
 
 def how_sure(view: StudyView) -> Card:
@@ -246,6 +254,8 @@ def group_epsilon(view: StudyView) -> Card:
     rec = view.recommendation
     if rec is None or rec.suggested is None or not rec.suggested.table:
         text = "No other G or epsilon was rated: the study holds no recorded ratios for it."
+        if rec is not None and rec.epsilon is not None and rec.estimator not in TRAJECTORY_RATIOS:
+            text = f"No other G or epsilon was rated: {name(rec.estimator)} has no cap on trajectory ratios."
         return Card("group", title, (Paragraph(text),))
     basis = (
         "Resampled from recorded ratios and pass rates, without training each pair. Deeper colour is a larger number; "

@@ -47,6 +47,14 @@ def test_an_unknown_group_size_is_said(view: StudyView) -> None:
     assert items[2].value == "not known"
 
 
+def test_an_estimator_without_epsilon_is_said_not_to_use_it(view: StudyView) -> None:
+    assert view.recommendation is not None
+    rec = view.recommendation.model_copy(update={"estimator": "cispo", "suggested": None})
+    other = dataclasses.replace(view, recommendation=rec)
+    assert "cispo" in block_of(card(other, "set"), Settings).items[3].why
+    assert "no cap on trajectory ratios" in block_of(card(other, "group"), Paragraph).text
+
+
 def test_every_card_of_a_refused_study_says_something(refused: StudyView) -> None:
     for c in document_cards(refused):
         assert c.blocks

@@ -20,6 +20,16 @@ def trajectory_log_ratios(batch: RatioBatch) -> Tensor:
     return masked_sum(batch.logprobs - batch.behaviour, batch.mask)
 
 
+def token_log_ratios(batch: RatioBatch) -> Tensor:
+    """log rho_t = log pi_theta(y_t) - log mu(y_t), 0 outside the mask. [N, T], with gradient."""
+    return (batch.logprobs - batch.behaviour).masked_fill(~batch.mask, 0.0)
+
+
+def log_band(low: float, high: float) -> tuple[float, float]:
+    """log(1 - low) and log(1 + high); a `low` of 1 is no lower limit."""
+    return math.log1p(-low) if low < 1 else -math.inf, math.log1p(high)
+
+
 def log_group_mass(log_ratios: Tensor, group_size: int) -> Tensor:
     """log of the mean ratio of each group, log(sum_j r_j / G). [N] -> [N / G]."""
     return torch.logsumexp(log_ratios.view(-1, group_size), dim=-1) - math.log(group_size)
@@ -35,3 +45,9 @@ def weighted(batch: RatioBatch, log_weights: Tensor) -> Tensor:
     """sum_i omega_i A_i log pi(tau_i) with omega_i = exp(log_weights_i) held constant. []."""
     weights = log_weights.detach().exp() * batch.advantages
     return (weights * masked_sum(batch.logprobs, batch.mask)).sum()
+
+
+def token_weighted(batch: RatioBatch, log_weights: Tensor) -> Tensor:
+    """sum_i A_i sum_t w_t log pi(y_t) with w_t = exp(log_weights_t) held constant, [N, T]. []."""
+    weights = log_weights.detach().exp() * batch.advantages.unsqueeze(-1)
+    return masked_sum(weights * batch.logprobs, batch.mask).sum()

@@ -9,7 +9,8 @@ import torch
 from torch import Tensor
 
 from trainer.algorithms import ESTIMATORS, RatioBatch
-from trainer.algorithms.advantages import group_normalised
+from trainer.algorithms.advantages import group_advantages
+from trainer.algorithms.aggregation import aggregated
 from trainer.algorithms.ratios import masked_sum, trajectory_log_ratios
 from trainer.config import TrainerConfig
 from trainer.loop.logprobs import has_linear_head, recompute_activations, response_logprobs
@@ -55,11 +56,14 @@ class Learner:
 
     def update(self, rollouts: Rollouts, learning_rate: float) -> Step:
         """One `optimizer.step()` on whole groups. A non-finite gradient is reported and not applied."""
-        advantages = group_normalised(rollouts.reward, self.config.group_size)
+        advantages = group_advantages(rollouts.reward, self.config)
+        advantages, divisor = aggregated(advantages, rollouts.mask, self.config)
         size = self.config.group_size * (self.config.micro_batch_groups or len(rollouts))
         tokens = int(rollouts.mask.sum())
         parts = [
-            self._accumulate(rollouts.rows(start, start + size), advantages[start : start + size], tokens)
+            self._accumulate(
+                rollouts.rows(start, start + size), advantages[start : start + size], divisor, tokens
+            )
             for start in range(0, len(rollouts), size)
         ]
         losses, entropies, activations, log_ratios = zip(*parts, strict=True)
@@ -78,13 +82,13 @@ class Learner:
         )
 
     def _accumulate(
-        self, rollouts: Rollouts, advantages: Tensor, tokens: int
+        self, rollouts: Rollouts, advantages: Tensor, divisor: int, tokens: int
     ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """Add the gradient of whole groups; the loss is averaged over the response tokens of the full batch."""
+        """Add the gradient of whole groups; divisor of the loss and number of tokens are those of the full batch."""
         logprobs = response_logprobs(self.policy.model, rollouts, self.config)
         batch = RatioBatch(logprobs, rollouts.behaviour, rollouts.mask, advantages, self.config.group_size)
         surrogate = ESTIMATORS[self.config.estimator](batch, self.config)
-        loss = -surrogate.objective / tokens
+        loss = -surrogate.objective / divisor
         loss.backward()
         entropy = -masked_sum(logprobs.detach(), rollouts.mask).sum() / tokens
         return loss.detach(), entropy, surrogate.activation, trajectory_log_ratios(batch).detach()

@@ -8,7 +8,8 @@ import torch
 from torch import Tensor
 
 from trainer.algorithms import ESTIMATORS, RatioBatch
-from trainer.algorithms.advantages import group_normalised
+from trainer.algorithms.advantages import group_advantages
+from trainer.algorithms.aggregation import aggregated
 from trainer.algorithms.ratios import trajectory_log_ratios, weighted
 from trainer.config import TrainerConfig
 from trainer.loop.logprobs import response_logprobs
@@ -33,11 +34,20 @@ def staleness_bias(policy: Policy, rollouts: Rollouts, config: TrainerConfig) ->
     # The bits of a forward pass depend on its shape. Values in the learner's shape, gradients in halves: where the
     # learner sees ratios of exactly 1, so does the probe.
     values = scored_logprobs(policy, rollouts, config)
-    advantages = group_normalised(rollouts.reward, config.group_size)
+    advantages, divisor = aggregated(group_advantages(rollouts.reward, config), rollouts.mask, config)
 
     def product(objective: Objective) -> float:
         halves = [
-            _gradient(policy, rollouts, values, advantages, config=config, objective=objective, groups=groups)
+            _gradient(
+                policy,
+                rollouts,
+                values,
+                advantages,
+                divisor=divisor,
+                config=config,
+                objective=objective,
+                groups=groups,
+            )
             for groups in _halves(len(rollouts) // config.group_size)
         ]
         return sum(float((a * b).sum()) for a, b in zip(*halves, strict=True))
@@ -63,6 +73,7 @@ def _gradient(
     values: Tensor,
     advantages: Tensor,
     *,
+    divisor: int,
     config: TrainerConfig,
     objective: Objective,
     groups: range,
@@ -71,7 +82,7 @@ def _gradient(
     size, at_once = config.group_size, config.micro_batch_groups or len(groups)
     parameters = [p for p in policy.model.parameters() if p.requires_grad]
     total = [torch.zeros_like(p) for p in parameters]
-    share = len(groups) * size / len(rollouts) * float(rollouts.mask.sum())
+    share = len(groups) * size / len(rollouts) * divisor
     for first in range(groups.start, groups.stop, at_once):
         rows = slice(first * size, min(first + at_once, groups.stop) * size)
         part = rollouts.rows(rows.start, rows.stop)

@@ -13,10 +13,17 @@ from torch import Tensor
 
 from trainer.algorithms import ESTIMATORS, RatioBatch
 from trainer.algorithms.advantages import group_normalised
-from trainer.config import TrainerConfig
+from trainer.config import Thresholds, TrainerConfig
 from trainer.names import EstimatorName
 
 N, T, G, V = 12, 5, 4, 7
+TIGHT = Thresholds(
+    gspo_low=0.05, gspo_high=0.08, cispo_low=0.3, cispo_high=0.2, tis_high=0.1, mis_low=0.3, mis_high=0.4
+)
+"""Thresholds between the ratios of a case, so that every cap acts on some of them and not on others."""
+
+
+BASELINES: tuple[EstimatorName, ...] = ("gspo", "cispo", "tis", "mis")
 
 
 class Case:
@@ -78,6 +85,32 @@ def plain_ppo_gradient(case: Case, low: float, high: float) -> Tensor:
     return total
 
 
+def as_published(name: str, logprobs: Tensor, behaviour: Tensor, advantage: Tensor) -> Tensor:
+    """One trajectory's term [T] -> [] in the words of the source, differentiated by autograd as it stands."""
+    rho = (logprobs - behaviour).exp()
+    if name == "gspo":
+        s = rho.prod() ** (1 / len(rho))
+        clipped = s.clamp(1 - TIGHT.gspo_low, 1 + TIGHT.gspo_high)
+        return len(rho) * torch.minimum(s * advantage, clipped * advantage)
+    weights = {
+        "cispo": rho.clamp(1 - TIGHT.cispo_low, 1 + TIGHT.cispo_high),
+        "tis": rho.clamp(max=1 + TIGHT.tis_high),
+        "mis": torch.where((rho >= 1 - TIGHT.mis_low) & (rho <= 1 + TIGHT.mis_high), rho, 0.0),
+    }[name]
+    return (weights.detach() * advantage * logprobs).sum()
+
+
+def published_gradient(case: Case, name: str) -> Tensor:
+    """Gradient of the sum over trajectories, tokens outside the mask cut off."""
+    now = case.logprobs()
+    terms = [
+        as_published(name, now[i][case.mask[i]], case.behaviour[i][case.mask[i]], case.advantages[i])
+        for i in range(N)
+    ]
+    (gradient,) = torch.autograd.grad(torch.stack(terms).sum(), case.logits)
+    return gradient
+
+
 def estimator_gradient(case: Case, name: EstimatorName, config: TrainerConfig) -> Tensor:
     objective = ESTIMATORS[name](case.batch(case.logprobs()), config).objective
     (gradient,) = torch.autograd.grad(objective, case.logits)
@@ -103,24 +136,41 @@ def test_grpo_gradient_equals_the_plain_definition(seed: int) -> None:
     assert relative_error(found, plain_ppo_gradient(case, 0.1, 0.3)) < 1e-10
 
 
-def test_without_staleness_none_tic_and_gmc_are_identical() -> None:
+@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("name", BASELINES)
+def test_gradients_of_the_baselines_equal_what_their_sources_say(name: EstimatorName, seed: int) -> None:
+    case = Case(seed)
+    config = TrainerConfig(thresholds=TIGHT)
+    assert relative_error(estimator_gradient(case, name, config), published_gradient(case, name)) < 1e-10
+    acts = ESTIMATORS[name](case.batch(case.logprobs()), config).activation
+    assert 0 < float(acts) < 1  # or this would be a test of plain importance weights
+
+
+@pytest.mark.parametrize("name", ESTIMATORS)
+def test_without_staleness_all_estimators_are_identical(name: EstimatorName) -> None:
     case = Case(0, drift=0.0)
-    gradients = [estimator_gradient(case, name, TrainerConfig()) for name in ("none", "tic", "gmc")]
-    assert relative_error(gradients[1], gradients[0]) < 1e-12
-    assert relative_error(gradients[2], gradients[0]) < 1e-12
+    plain = estimator_gradient(case, "none", TrainerConfig())
+    assert relative_error(estimator_gradient(case, name, TrainerConfig()), plain) < 1e-12
+    assert float(ESTIMATORS[name](case.batch(case.logprobs()), TrainerConfig()).activation) == 0.0
 
 
-def weights(log_ratios: Tensor, name: EstimatorName, epsilon: float) -> Tensor:
-    """omega of one group, read off an estimator through log pi alone: A = 1, one token a trajectory."""
+def weights(
+    log_ratios: Tensor,
+    name: EstimatorName,
+    epsilon: float,
+    thresholds: Thresholds = TIGHT,
+    sign: float = 1.0,
+) -> Tensor:
+    """omega of one group, read off an estimator through log pi alone: A = `sign`, one token a trajectory."""
     logprobs = log_ratios.clone().requires_grad_()
     size = len(log_ratios)
-    ones = torch.ones(size, dtype=log_ratios.dtype)
+    advantages = torch.full((size,), sign, dtype=log_ratios.dtype)
     mask = torch.ones(size, 1, dtype=torch.bool)
-    batch = RatioBatch(logprobs.unsqueeze(-1), torch.zeros(size, 1, dtype=log_ratios.dtype), mask, ones, size)
-    (omega,) = torch.autograd.grad(
-        ESTIMATORS[name](batch, TrainerConfig(epsilon=epsilon)).objective, logprobs
-    )
-    return omega
+    behaviour = torch.zeros(size, 1, dtype=log_ratios.dtype)
+    batch = RatioBatch(logprobs.unsqueeze(-1), behaviour, mask, advantages, size)
+    config = TrainerConfig(epsilon=epsilon, thresholds=thresholds)
+    (omega,) = torch.autograd.grad(ESTIMATORS[name](batch, config).objective, logprobs)
+    return sign * omega
 
 
 RATIOS = st.lists(st.floats(-4, 4), min_size=2, max_size=9)
@@ -148,22 +198,71 @@ def test_tic_turns_the_direction_only_where_a_cap_acts(ratios: list[float], epsi
     assert torch.allclose(omega[below], log_ratios.exp()[below], rtol=1e-12)
 
 
-@given(case=st.integers(0, 50), extra=st.floats(-700, 700))
+LOG_RATIOS = st.lists(st.floats(-6, 6), min_size=2, max_size=9).map(lambda x: torch.tensor(x).double())
+
+
+@given(log_ratios=LOG_RATIOS, low=st.floats(0.01, 1), high=st.floats(0.01, 5))
+@settings(deadline=None)
+def test_weights_of_tokens_stay_where_the_thresholds_say(log_ratios: Tensor, low: float, high: float) -> None:
+    """One token a trajectory, so that its weight is the trajectory's."""
+    limits = Thresholds(cispo_low=low, cispo_high=high, tis_high=high, mis_low=low, mis_high=high)
+    cispo, tis, mis = (weights(log_ratios, name, 0.2, limits) for name in ("cispo", "tis", "mis"))
+    ratios, slack = log_ratios.exp(), 1e-12
+    inside = (ratios >= 1 - low) & (ratios <= 1 + high)
+    for omega in (cispo, tis, mis):
+        assert torch.allclose(omega[inside], ratios[inside], rtol=1e-12)
+        assert bool((omega <= (1 + high) * (1 + slack)).all())
+    assert bool((cispo >= (1 - low) * (1 - slack)).all())
+    assert bool((tis <= ratios * (1 + slack)).all())
+    outside = (ratios < (1 - low) * (1 - slack)) | (ratios > (1 + high) * (1 + slack))
+    assert bool((mis[outside] == 0).all())
+
+
+@given(case=st.integers(0, 50), cap=st.floats(0.01, 5))
+@settings(deadline=None, max_examples=30)
+def test_cispo_without_a_lower_limit_is_tis_with_the_same_cap(case: int, cap: float) -> None:
+    config = TrainerConfig(thresholds=Thresholds(cispo_low=1.0, cispo_high=cap, tis_high=cap))
+    gradients = [estimator_gradient(Case(case), name, config) for name in ("cispo", "tis")]
+    assert torch.equal(*gradients)
+
+
+@given(drift=st.floats(-0.2, 0.2), lengths=st.tuples(st.integers(1, 6), st.integers(1, 6)))
+@settings(deadline=None)
+def test_gspo_does_not_see_the_length_of_a_trajectory(drift: float, lengths: tuple[int, int]) -> None:
+    """All tokens have drifted alike: the weight of each is the same in a short and a long trajectory."""
+    mask = torch.arange(6) < torch.tensor(lengths).unsqueeze(-1)
+    logprobs = torch.full((2, 6), drift, dtype=torch.float64, requires_grad=True)
+    ones = torch.ones(2, dtype=torch.float64)
+    batch = RatioBatch(logprobs, torch.zeros(2, 6, dtype=torch.float64), mask, ones, 2)
+    wide = TrainerConfig(thresholds=Thresholds(gspo_low=0.9, gspo_high=9.0))
+    (omega,) = torch.autograd.grad(ESTIMATORS["gspo"](batch, wide).objective, logprobs)
+    assert torch.allclose(omega[mask], torch.tensor(drift, dtype=torch.float64).exp(), rtol=1e-12)
+    assert bool((omega[~mask] == 0).all())
+
+
+@given(case=st.integers(0, 50), extra=st.sampled_from([math.nan, math.inf, -math.inf, 700.0, -700.0]))
 @settings(deadline=None, max_examples=30)
 def test_masked_tokens_never_count(case: int, extra: float) -> None:
     made = Case(case)
     now = made.logprobs().detach()
-    poisoned = now.masked_fill(~made.mask, extra)
-    for name in ("none", "tic", "tic_zero", "gmc", "grpo"):
-        estimate = ESTIMATORS[name]  # type: ignore[index]
-        clean = estimate(made.batch(now), TrainerConfig())
-        dirty = estimate(made.batch(poisoned), TrainerConfig())
-        assert float(clean.objective) == float(dirty.objective)
+    for name, estimate in ESTIMATORS.items():
+        found = []
+        for values in (now, now.masked_fill(~made.mask, extra)):
+            logprobs = values.clone().requires_grad_()
+            surrogate = estimate(made.batch(logprobs), TrainerConfig(thresholds=TIGHT))
+            (gradient,) = torch.autograd.grad(surrogate.objective, logprobs)
+            found.append((gradient, surrogate.objective.detach(), surrogate.activation))
+        for clean, dirty in zip(*found, strict=True):
+            assert torch.equal(clean, dirty), name
 
 
-@pytest.mark.parametrize("name", ["none", "tic", "tic_zero", "gmc"])
-def test_extreme_ratios_stay_finite(name: EstimatorName) -> None:
-    omega = weights(torch.tensor([900.0, -900.0, 0.0], dtype=torch.float64), name, 0.2)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("sign", [1.0, -1.0])
+@pytest.mark.parametrize("name", ESTIMATORS)
+def test_extreme_ratios_stay_finite(name: EstimatorName, sign: float, dtype: torch.dtype) -> None:
+    """Where A < 0 the sources of `grpo` and `gspo` limit no ratio, so it is kept from overflowing."""
+    log_ratios = torch.tensor([900.0, -900.0, 80.0, 0.0], dtype=dtype)
+    omega = weights(log_ratios, name, 0.2, sign=sign)
     assert bool(torch.isfinite(omega).all())
 
 
