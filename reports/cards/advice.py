@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 
+from calibrator.advice.suggest import CAPPED
 from calibrator.advice.types import Confirmation, Objective, Origin, Recommendation, Rule, Suggested
 from calibrator.laws.types import Estimate
 from reports.cards.blocks import Block, Card, Code, Column, Fact, Facts, Paragraph, Setting, Settings, Table
@@ -122,8 +123,6 @@ def settings(rec: Recommendation) -> tuple[Setting, ...]:
 
 
 UNSET = "not known"
-TRAJECTORY_RATIOS = frozenset({"tic", "tic_zero", "gmc"})
-"""Estimators whose cap 1 + epsilon is one on trajectory ratios or their sums."""
 
 
 def _why_interval(rec: Recommendation) -> str:
@@ -152,7 +151,7 @@ def _why_kept(value: float | None) -> str:
 
 
 def _why_epsilon(rec: Recommendation) -> str:
-    if rec.epsilon is None or rec.estimator in TRAJECTORY_RATIOS:
+    if rec.epsilon is None or rec.estimator in CAPPED:
         return _why_kept(rec.epsilon)
     return f"Kept from the sweep; {name(rec.estimator)} does not use it."
 
@@ -254,7 +253,7 @@ def group_epsilon(view: StudyView) -> Card:
     rec = view.recommendation
     if rec is None or rec.suggested is None or not rec.suggested.table:
         text = "No other G or epsilon was rated: the study holds no recorded ratios for it."
-        if rec is not None and rec.epsilon is not None and rec.estimator not in TRAJECTORY_RATIOS:
+        if rec is not None and rec.epsilon is not None and rec.estimator not in CAPPED:
             text = f"No other G or epsilon was rated: {name(rec.estimator)} has no cap on trajectory ratios."
         return Card("group", title, (Paragraph(text),))
     basis = (
