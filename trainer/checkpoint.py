@@ -126,7 +126,7 @@ def _restore(learner: Learner, file: Any) -> None:
     state: dict[Tensor, dict[str, Tensor]] = {
         # Adam makes its state at the first step; an explicit one is what the tensors are copied into.
         parameter: {
-            "step": torch.zeros(()),
+            "step": torch.zeros((), device=parameter.device),
             "exp_avg": torch.zeros_like(parameter),
             "exp_avg_sq": torch.zeros_like(parameter),
         }

@@ -112,6 +112,8 @@ class TrainerConfig(Config):
     """Recompute activations in the backward pass: less memory for about a third more time."""
     prompt_limit: Annotated[int, Field(ge=1, le=10**6)] | None = None
     """Largest number of prompt tokens; left out: what the model's positions leave beside the response."""
+    share_prompts: bool = True
+    """Whether the learner reads the prompt of a group once, where the model allows it; otherwise once a completion."""
     behaviour_logprobs: Literal["engine", "learner"] = "engine"
     """Where mu comes from: as the engine sampled, or recomputed with the learner's code and the same weights."""
 

@@ -9,13 +9,17 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from trainer.engines.precision import autocast, keep_casts
+from trainer.engines.precision import autocast, keep_casts, without_gradient
 from trainer.engines.protocol import Refresh
 from trainer.engines.tokens import encode, pad_left
 from trainer.errors import NonFiniteError
 from trainer.loop.rollouts import Rollouts, Weights, concatenate
 from trainer.models import Policy
 from trainer.models.memory import sequences_at_once, shape_of
+from trainer.models.packing import packing
+
+Step = tuple[Tensor, Tensor, Tensor, int]
+"""Tokens and their logprobs [N], which rows were still being written [N], and the version of the weights."""
 
 
 class HfEngine:
@@ -35,6 +39,7 @@ class HfEngine:
         In bfloat16 weights that require no gradient are cast anew at every token, see `keep_casts`, so a copy's do
         require one. In float32 they do not: torch sums up differently, in the last bit, where they do.
         """
+        packing(policy.model)  # sets its attention, on which the bits of a sample depend, once and for all
         self._model = policy.model
         if not share_weights:
             self._model = copy.deepcopy(policy.model).requires_grad_(requires_grad=dtype == "bfloat16")
@@ -53,14 +58,14 @@ class HfEngine:
         ids, mask = (t.to(device) for t in pad_left(encode(self._policy, prompts), self._policy.pad))
         generator = torch.Generator(device=ids.device).manual_seed(seed)
         at_once = max(1, sequences_at_once(self._shape, ids.shape[1] + self._limit, self._dtype) // samples)
-        with keep_casts(device.type, self._dtype):
+        with keep_casts(device.type, self._dtype), without_gradient(self._dtype):
             parts = [
                 self._sample(
                     ids[start : start + at_once], mask[start : start + at_once], samples, generator, refresh
                 )
                 for start in range(0, len(ids), at_once)
             ]
-        return concatenate(parts)
+        return concatenate([self._pack(*part) for part in parts])
 
     def update_weights(self, weights: Weights, version: int) -> None:
         """Copy parameter by parameter; the weights may lie on another device."""
@@ -73,7 +78,6 @@ class HfEngine:
     def close(self) -> None:
         """Nothing to free: the weights go with the object."""
 
-    @torch.no_grad()
     def _sample(
         self,
         prompt: Tensor,
@@ -81,8 +85,8 @@ class HfEngine:
         samples: int,
         generator: torch.Generator,
         refresh: Refresh | None,
-    ) -> Rollouts:
-        """Prefill each prompt once, then widen the cache to `samples` rows a prompt."""
+    ) -> tuple[Tensor, Tensor, list[Step]]:
+        """Prefill each prompt once, then widen the cache to `samples` rows a prompt. Returns these prompts, too."""
         padded = not bool(prompt_mask.all())
         output = self._forward(prompt, prompt_mask if padded else None, None)
         cache, logits = output.past_key_values, output.logits[:, -1]
@@ -94,17 +98,16 @@ class HfEngine:
         )
         seen = prompt_mask
         running = torch.ones(len(prompt), dtype=torch.bool, device=prompt.device)
-        steps: list[tuple[Tensor, Tensor, Tensor, Tensor]] = []
+        steps: list[Step] = []
         for position in range(self._limit):
             token, logprob = sample_token(logits, self._temperature, generator)
             token = token.where(running, self._policy.pad)
-            steps.append(
-                (token, logprob.where(running, 0.0), running, torch.where(running, self.version, -1))
-            )
+            steps.append((token, logprob, running, self.version))
             running = running & (token != self._policy.eos)
             if position + 1 == self._limit or not bool(running.any()):
                 break
-            seen = torch.cat([seen, steps[-1][2].unsqueeze(-1)], dim=-1)
+            if padded:
+                seen = torch.cat([seen, steps[-1][2].unsqueeze(-1)], dim=-1)
             new = refresh() if refresh is not None else None
             if new is None:
                 unread = token.unsqueeze(-1)
@@ -113,7 +116,7 @@ class HfEngine:
                 cache, unread = None, torch.cat([prompt, *(step[0].unsqueeze(-1) for step in steps)], dim=-1)
             output = self._forward(unread, seen if padded else None, cache)
             cache, logits = output.past_key_values, output.logits[:, -1]
-        return self._pack(prompt, prompt_mask, steps)
+        return prompt, prompt_mask, steps
 
     def _forward(self, ids: Tensor, mask: Tensor | None, cache: Any) -> Any:
         positions = None
@@ -129,21 +132,21 @@ class HfEngine:
                 logits_to_keep=1,
             )
 
-    def _pack(
-        self, prompt: Tensor, prompt_mask: Tensor, steps: list[tuple[Tensor, Tensor, Tensor, Tensor]]
-    ) -> Rollouts:
-        """Stack the steps and pad them to the response limit, so that all parts have one shape."""
-        tokens, logprobs, masks, versions = (
-            torch.stack(column, dim=-1) for column in zip(*steps, strict=True)
-        )
+    def _pack(self, prompt: Tensor, prompt_mask: Tensor, steps: list[Step]) -> Rollouts:
+        """Stack the steps and pad them to the response limit, so that all parts have one shape.
+
+        Tensors made in inference mode have no part in a gradient; those returned here are ordinary ones.
+        """
+        tokens, logprobs, masks = (torch.stack([step[i] for step in steps], dim=-1) for i in range(3))
+        versions = torch.tensor([step[3] for step in steps], device=prompt.device)
         pad = (0, self._limit - len(steps))
         return Rollouts(
-            prompt=prompt,
-            prompt_mask=prompt_mask,
+            prompt=prompt.clone(),
+            prompt_mask=prompt_mask.clone(),
             response=torch.nn.functional.pad(tokens, pad, value=self._policy.pad),
             mask=torch.nn.functional.pad(masks, pad, value=False),
-            behaviour=torch.nn.functional.pad(logprobs, pad),
-            version=torch.nn.functional.pad(versions, pad, value=-1),
+            behaviour=torch.nn.functional.pad(logprobs.where(masks, 0.0), pad),
+            version=torch.nn.functional.pad(versions.where(masks, -1), pad, value=-1),
             reward=torch.full((len(prompt),), float("nan"), device=prompt.device),
         )
 
@@ -153,8 +156,11 @@ def sample_token(logits: Tensor, temperature: float, generator: torch.Generator)
 
     Raises NonFiniteError: nothing can be drawn from NaN, and on a GPU the attempt would take the process down.
     """
-    logprobs = torch.log_softmax(logits.float() / temperature, dim=-1)
+    logits = logits.float()
+    logprobs = torch.log_softmax(logits if temperature == 1 else logits / temperature, dim=-1)
     if bool(logprobs[:, 0].isnan().any()):  # A NaN or infinite logit makes its whole row NaN.
         raise NonFiniteError("the policy's logits are not finite")
-    token = torch.multinomial(logprobs.exp(), 1, generator=generator)
+    # The smallest of exponential times with these rates is the one of token v with probability p_v.
+    times = torch.empty_like(logprobs).exponential_(generator=generator).log_()
+    token = (logprobs - times).argmax(dim=-1, keepdim=True)
     return token.squeeze(-1), logprobs.gather(-1, token).squeeze(-1)

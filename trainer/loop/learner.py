@@ -16,6 +16,7 @@ from trainer.config import TrainerConfig
 from trainer.loop.logprobs import has_linear_head, recompute_activations, response_logprobs
 from trainer.loop.rollouts import Rollouts
 from trainer.models import Policy
+from trainer.models.packing import warn_unless_packable
 
 
 @dataclass(frozen=True)
@@ -39,6 +40,8 @@ class Learner:
         self.policy = policy
         self.config = config
         has_linear_head(policy.model)  # said at the start, not at the first large batch
+        if config.share_prompts:
+            warn_unless_packable(policy.model)
         if config.gradient_checkpointing:
             recompute_activations(policy.model)
         self.parameters = [p for p in policy.model.parameters() if p.requires_grad]
@@ -49,7 +52,7 @@ class Learner:
             betas=(opt.beta1, opt.beta2),
             eps=opt.eps,
             weight_decay=opt.weight_decay,
-            foreach=True,
+            fused=True,
         )
         self.previous_gradient: Tensor | None = None
         """[parameters] flat gradient of the last update, before clipping."""

@@ -19,6 +19,7 @@ from trainer.config import TrainerConfig
 from trainer.engines.precision import autocast
 from trainer.errors import ConfigError
 from trainer.loop.rollouts import Rollouts
+from trainer.loop.sequences import rows_of
 from trainer.models.memory import LOGIT_BYTES
 
 _LINEAR_HEADS: WeakKeyDictionary[Any, bool] = WeakKeyDictionary()
@@ -38,17 +39,18 @@ def response_logprobs(model: Any, rollouts: Rollouts, config: TrainerConfig) -> 
 
 
 def _response_logprobs(model: Any, rollouts: Rollouts, config: TrainerConfig) -> Tensor:
-    head = model.get_output_embeddings()
+    head, rows = model.get_output_embeddings(), rows_of(model, rollouts, config)
     vocabulary = model.get_input_embeddings().weight.shape[0]
     small = rollouts.response.numel() * vocabulary * 4 <= LOGIT_BYTES
     if small or not has_linear_head(model):
-        with _recomputed_layers(model, config):
-            logits = _forward(model, rollouts, config, logits_to_keep=rollouts.response.shape[1]).logits
-        logprobs = torch.log_softmax(logits.float() / config.temperature, dim=-1)
-        return logprobs.gather(-1, rollouts.response.unsqueeze(-1)).squeeze(-1)
-    with _recomputed_layers(model, config):
-        states = _forward(model.base_model, rollouts, config).last_hidden_state
-    states = states[:, -rollouts.response.shape[1] :][rollouts.mask]
+        with _recomputed_layers(model, config), autocast(rollouts.prompt.device.type, config.dtype):
+            logits = rows.forward(model, logits_to_keep=rows.kept).logits.float()
+        if config.temperature != 1:
+            logits = logits / config.temperature
+        return rows.chosen(torch.log_softmax(logits, dim=-1))
+    with _recomputed_layers(model, config), autocast(rollouts.prompt.device.type, config.dtype):
+        states = rows.forward(model.base_model).last_hidden_state
+    states = rows.by_token(states[:, -rows.kept :])[rollouts.mask]
     tokens = rollouts.response[rollouts.mask]
     precision = torch.bfloat16 if config.dtype == "bfloat16" else torch.float32
     found: Tensor = _ChunkedLogprobs.apply(
@@ -92,24 +94,6 @@ def recompute_activations(model: Any) -> None:
     if not torch.allclose(plain, trained, rtol=1e-4, atol=1e-5):
         raise ConfigError(
             f"{key}: the layers of {type(model).__name__} use dropout; set it to 0 in config.json"
-        )
-
-
-def _forward(model: Any, rollouts: Rollouts, config: TrainerConfig, **options: Any) -> Any:
-    """Prompts and responses but the last token through `model`, whole or without its head."""
-    ids = torch.cat([rollouts.prompt, rollouts.response], dim=-1)
-    mask = positions = None
-    if not bool(rollouts.prompt_mask.all()):
-        # Responses are padded on the right, where a causal model never looks back from; only prompts need a mask.
-        mask = torch.cat([rollouts.prompt_mask, torch.ones_like(rollouts.mask)], dim=-1).long()
-        positions = (mask.cumsum(dim=-1) - 1).clamp(min=0)
-    with autocast(ids.device.type, config.dtype):
-        return model(
-            input_ids=ids[:, :-1],
-            attention_mask=None if mask is None else mask[:, :-1],
-            position_ids=None if positions is None else positions[:, :-1],
-            use_cache=False,
-            **options,
         )
 
 
