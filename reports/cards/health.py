@@ -12,7 +12,7 @@ from calibrator.advice.types import Recommendation
 from calibrator.laws.evidence import DECIDED, FEW_EVENTS
 from calibrator.laws.types import Finding, StratumFit
 from calibrator.verdicts.types import Verdict
-from reports.cards.advice import TRAJECTORY_RATIOS, confirmation_text
+from reports.cards.advice import confirmation_text
 from reports.cards.blocks import Card, Check, Checks, Paragraph, Status
 from reports.cards.recorded import recorded_checks, untested_checks
 from reports.numbers import LR_UPDATES, count, name, percent, plural, significant
