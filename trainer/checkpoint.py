@@ -27,6 +27,7 @@ from torch import Tensor
 from trainer.errors import ConfigError
 from trainer.files import replacing
 from trainer.loop.learner import Learner
+from trainer.models.adapters import trained_parameters
 
 PATTERN = "checkpoint-*.safetensors"
 _PREVIOUS = "previous_gradient"
@@ -45,6 +46,8 @@ class Progress:
     """Bytes of metrics.jsonl that belong to the updates before."""
     timings_offset: int
     held_out_before: float | None
+    base: str | None = None
+    """Digest of the model that adapters were trained on; None where all weights are trained, and all are here."""
 
     def __post_init__(self) -> None:
         counts = (self.update, self.metrics_offset, self.timings_offset)
@@ -83,10 +86,14 @@ def save_checkpoint(folder: Path, learner: Learner, progress: Progress, *, keep:
             other.unlink()
 
 
-def load_checkpoint(folder: Path, learner: Learner, *, config: str) -> Progress | None:
+def load_checkpoint(
+    folder: Path, learner: Learner, *, config: str, base: str | None = None
+) -> Progress | None:
     """Restore `learner` in place from the newest checkpoint that can be read; None when there is no checkpoint.
 
-    Raises ConfigError when that one was made with another config or none can be read.
+    `base` is the digest of the model, where adapters are trained: only these are in the checkpoint.
+
+    Raises ConfigError when that one was made with another config or model, or none can be read.
     """
     found = checkpoints(folder)
     for path in reversed(found):
@@ -96,6 +103,11 @@ def load_checkpoint(folder: Path, learner: Learner, *, config: str) -> Progress 
                 if progress.config != config:
                     raise ConfigError(
                         f"{path}: made with another configuration; use another folder, or delete this one"
+                    )
+                if progress.base != base:
+                    raise ConfigError(
+                        f"{path}: its adapters were trained on other weights than model.path has now; put those back, "
+                        "or use another folder"
                     )
                 _restore(learner, file)
                 return progress
@@ -122,7 +134,7 @@ def _restore(learner: Learner, file: Any) -> None:
     Raises ValueError, having changed nothing, when the file does not fit.
     """
     names = set(file.keys())
-    parameters = dict(learner.policy.model.named_parameters())
+    parameters = trained_parameters(learner.policy.model)
     state: dict[Tensor, dict[str, Tensor]] = {
         # Adam makes its state at the first step; an explicit one is what the tensors are copied into.
         parameter: {
@@ -148,8 +160,8 @@ def _restore(learner: Learner, file: Any) -> None:
 
 
 def _named_state(learner: Learner) -> Iterator[tuple[str, Tensor]]:
-    """Weights, tied ones once, and the optimizer's moments of every trained parameter."""
-    return _named(dict(learner.policy.model.named_parameters()), learner.optimizer.state)
+    """Weights that are trained, tied ones once, and their optimizer's moments."""
+    return _named(trained_parameters(learner.policy.model), learner.optimizer.state)
 
 
 def _named(parameters: dict[str, Any], state: Any) -> Iterator[tuple[str, Tensor]]:

@@ -74,6 +74,21 @@ class Thresholds(Config):
     """Tokens whose ratio is above 1 + mis_high have no weight, `mis` only."""
 
 
+class LoraConfig(Config):
+    """Low-rank adapters (LoRA, arXiv 2106.09685): W stays as it is, B and A of W + (alpha / rank) B A are trained.
+
+    Nothing is dropped out: the engine samples from the very policy that is trained.
+    """
+
+    rank: Annotated[int, Field(ge=1, le=4096)] = 16
+    """Columns of B and rows of A."""
+    alpha: Annotated[float, Field(gt=0, le=1e6)] = 32.0
+    """B A is scaled by alpha / rank."""
+    target_modules: Literal["all-linear"] | Annotated[tuple[str, ...], Field(min_length=1)] = "all-linear"
+    """Names of the linear layers that get adapters, such as `["q_proj", "v_proj"]`; `all-linear`: all of them but the
+    output head."""
+
+
 class TrainerConfig(Config):
     """What is held fixed over a sweep: the laws hold for these settings only."""
 
@@ -110,6 +125,8 @@ class TrainerConfig(Config):
     """Precision of the forward and backward passes; the optimizer always holds float32 weights."""
     gradient_checkpointing: bool = False
     """Recompute activations in the backward pass: less memory for about a third more time."""
+    lora: LoraConfig | None = None
+    """Train low-rank adapters; left out: all weights are trained."""
     prompt_limit: Annotated[int, Field(ge=1, le=10**6)] | None = None
     """Largest number of prompt tokens; left out: what the model's positions leave beside the response."""
     share_prompts: bool = True

@@ -22,7 +22,7 @@ from trainer.loop.rows import metrics_row
 from trainer.loop.staleness import staleness_bias
 from trainer.machine import free_memory
 from trainer.metrics import FATAL, MetricsRow
-from trainer.models import load_policy
+from trainer.models import load_policy, model_digest, trained_weights
 from trainer.models.memory import Gpus, check_memory
 from trainer.summary import RunSummary
 from trainer.tasks import load_task
@@ -43,10 +43,12 @@ class Session:
         available, size = free_memory(device)
         gpus = None if size is None else Gpus(size, torch.cuda.device_count())
         check_memory(config, available=available, gpus=gpus)
-        self.policy = load_policy(config.model, device=device)
+        lora = config.trainer.lora
+        self.policy = load_policy(config.model, device=device, lora=lora, seed=config.seed)
         self.learner = Learner(self.policy, config.trainer)
         self.held_out = HeldOut(self.policy, self.task, config)
-        start = load_checkpoint(folder, self.learner, config=config.digest())
+        self._base = None if lora is None else model_digest(config.model)
+        start = load_checkpoint(folder, self.learner, config=config.digest(), base=self._base)
         self.start = start.update if start else 0
         self._held_out_before = start.held_out_before if start else None
         self._last_checkpoint = self.start
@@ -62,8 +64,8 @@ class Session:
 
     @property
     def weights(self) -> Weights:
-        """The learner's present weights, not a copy."""
-        return {name: parameter.detach() for name, parameter in self.policy.model.named_parameters()}
+        """The learner's present weights, as far as they are trained, not a copy."""
+        return trained_weights(self.policy.model)
 
     @property
     def batch_size(self) -> int:
@@ -94,7 +96,7 @@ class Session:
     def checkpoint(self, update: int) -> None:
         """Write a checkpoint before `update`."""
         metrics, timings = self.recorder.flush()
-        progress = Progress(self.config.digest(), update, metrics, timings, self._held_out_before)
+        progress = Progress(self.config.digest(), update, metrics, timings, self._held_out_before, self._base)
         save_checkpoint(self.folder, self.learner, progress, keep=self.config.checkpoints_kept)
         self._last_checkpoint = update
 

@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from trainer.config import ModelConfig
+from trainer.config import LoraConfig, ModelConfig
 from trainer.errors import ConfigError, EnvironmentFailedError
+from trainer.models.adapters import add_adapters, plain_model, trained_weights
 from trainer.models.folder import EMBEDDED_FOLDER, model_digest, model_folder, read_shape
 
 UNUSED_SHARE = 0.01
@@ -27,8 +28,10 @@ class Policy:
     pad: int
 
 
-def load_policy(config: ModelConfig, *, device: str) -> Policy:
+def load_policy(config: ModelConfig, *, device: str, lora: LoraConfig | None = None, seed: int = 0) -> Policy:
     """Load model and tokenizer; code that a model folder may hold is never run.
+
+    With `lora` the model is frozen and gets adapters, of which `seed` decides the first values.
 
     Raises ConfigError naming what is wrong: an architecture that transformers does not have, weights that are
     missing or not finite, a tokenizer without end token or with more tokens than the model.
@@ -58,6 +61,8 @@ def load_policy(config: ModelConfig, *, device: str) -> Policy:
         raise ConfigError(f"{name}: the weights lack {', '.join(missing[:3])}; save the whole model anew")
     _check_model(model, name)
     _check_tokenizer(tokenizer, model, name)
+    if lora is not None:
+        add_adapters(model, lora, seed=seed)
     pad = tokenizer.pad_token_id
     return Policy(
         model.to(device), tokenizer, tokenizer.eos_token_id, tokenizer.eos_token_id if pad is None else pad
@@ -65,11 +70,11 @@ def load_policy(config: ModelConfig, *, device: str) -> Policy:
 
 
 def save_policy(policy: Policy, folder: Path) -> None:
-    """Save model (safetensors) and tokenizer as a Hugging Face model folder."""
+    """Save model (safetensors) and tokenizer as a Hugging Face model folder, adapters merged into the weights."""
     from safetensors import SafetensorError
 
     try:
-        policy.model.save_pretrained(folder)
+        plain_model(policy.model).save_pretrained(folder)
         policy.tokenizer.save_pretrained(folder)
     except SafetensorError as error:  # safetensors wraps the operating system's errors.
         raise EnvironmentFailedError(
@@ -119,4 +124,12 @@ def _check_tokenizer(tokenizer: Any, model: Any, name: str) -> None:
         )
 
 
-__all__ = ["EMBEDDED_FOLDER", "Policy", "load_policy", "model_digest", "model_folder", "save_policy"]
+__all__ = [
+    "EMBEDDED_FOLDER",
+    "Policy",
+    "load_policy",
+    "model_digest",
+    "model_folder",
+    "save_policy",
+    "trained_weights",
+]

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from trainer.config import RunConfig
+from trainer.config import LoraConfig, RunConfig
 from trainer.errors import ConfigError, EnvironmentFailedError
 from trainer.models.folder import model_folder, read_shape, weight_files
 
@@ -112,8 +112,10 @@ def estimate_memory(config: RunConfig, *, gpus: Gpus | None = None) -> MemoryEst
 
 def reckon(config: RunConfig, shape: Shape, parameters: int, *, gpus: Gpus | None = None) -> MemoryEstimate:
     """Peak memory of one run on the learner's device, every response at its limit; without `gpus` on a CPU."""
-    always = _always(config, parameters)
-    learning = _learning(config, shape, parameters)
+    trained = parameters if config.trainer.lora is None else adapter_parameters(config.trainer.lora, shape)
+    frozen = parameters if config.trainer.lora is not None else 0
+    always = _always(trained, frozen)
+    learning = _learning(config, shape, trained, frozen)
     if (
         gpus is not None
         and gpus.count > 1
@@ -121,9 +123,9 @@ def reckon(config: RunConfig, shape: Shape, parameters: int, *, gpus: Gpus | Non
     ):
         return MemoryEstimate(always, learning, {})  # rollouts are made on another GPU
     return MemoryEstimate(
-        {**always, **_rollouts(config, parameters, gpus)},
+        {**always, **_rollouts(config, trained, frozen, gpus)},
         learning,
-        _sampling(config, shape, parameters, gpus),
+        _sampling(config, shape, trained + frozen, gpus),
         together=config.schedule == "overlap",
     )
 
@@ -216,22 +218,37 @@ def sequences_at_once(shape: Shape, tokens: int, dtype: str) -> int:
     return max(1, min(SEQUENCES_AT_ONCE, CACHE_BYTES // max(1, per_token * tokens)))
 
 
-def _always(config: RunConfig, parameters: int) -> dict[str, int]:
+def adapter_parameters(lora: LoraConfig, shape: Shape) -> int:
+    """Parameters of the adapters: rank x (in + out) for each linear layer, named as in a Llama-like model.
+
+    Names that such a model does not have count as its largest layer.
+    """
+    hidden, wide = shape.hidden, shape.intermediate
+    ends = {
+        **dict.fromkeys(("q_proj", "o_proj"), hidden + shape.queries),
+        **dict.fromkeys(("k_proj", "v_proj"), hidden + shape.keys),
+        **dict.fromkeys(("gate_proj", "up_proj", "down_proj"), hidden + wide),
+    }
+    names = ends if lora.target_modules == "all-linear" else lora.target_modules
+    return shape.layers * lora.rank * sum(ends.get(name, hidden + wide) for name in names)
+
+
+def _always(trained: int, frozen: int) -> dict[str, int]:
     """float32: weights, Adam's two moments and the previous gradient live from one update to the next."""
     return {
         "process": PROCESS_BYTES,
-        "weights": 4 * parameters,
-        "Adam's moments": 8 * parameters,
-        "previous gradient": 4 * parameters,
+        "weights": 4 * (trained + frozen),
+        "Adam's moments": 8 * trained,
+        "previous gradient": 4 * trained,
     }
 
 
-def _rollouts(config: RunConfig, parameters: int, gpus: Gpus | None) -> dict[str, int]:
+def _rollouts(config: RunConfig, trained: int, frozen: int, gpus: Gpus | None) -> dict[str, int]:
     """What makes rollouts beside the learner, from one update to the next."""
-    overlap = config.schedule == "overlap"
+    overlap, parameters = config.schedule == "overlap", trained + frozen
     terms: dict[str, int] = {}
-    if config.engine == "hf":
-        terms["behaviour weights"] = 4 * parameters
+    if config.engine == "hf":  # frozen weights are those of the learner, unless it is another process
+        terms["behaviour weights"] = 4 * (parameters if overlap else trained)
     elif gpus is None:
         terms["vLLM"] = VLLM_BYTES + config.vllm.cache_gib * GIB + _width(config.trainer.dtype) * parameters
     elif overlap or not config.vllm.sleep:
@@ -239,11 +256,11 @@ def _rollouts(config: RunConfig, parameters: int, gpus: Gpus | None) -> dict[str
     if overlap and config.engine != "hf":
         terms["policy of the rollout process"] = 4 * parameters
     if overlap and gpus is None:
-        terms |= {"rollout process": PROCESS_BYTES, "weights on their way": 2 * 4 * parameters}
+        terms |= {"rollout process": PROCESS_BYTES, "weights on their way": 2 * 4 * trained}
     return terms
 
 
-def _learning(config: RunConfig, shape: Shape, parameters: int) -> dict[str, int]:
+def _learning(config: RunConfig, shape: Shape, trained: int, frozen: int) -> dict[str, int]:
     """The backward pass of one micro-batch, or the end of the update, whichever is larger."""
     trainer = config.trainer
     groups = min(trainer.micro_batch_groups or trainer.prompts_per_update, trainer.prompts_per_update)
@@ -258,11 +275,11 @@ def _learning(config: RunConfig, shape: Shape, parameters: int) -> dict[str, int
     activations = kept if trainer.gradient_checkpointing else shape.layers * layer
     forward = {"activations": activations + 3 * states, "logits": _logits(config, shape, sequences)}
     if trainer.dtype == "bfloat16":
-        forward["16-bit weights"] = 2 * parameters
+        forward["16-bit weights"] = 2 * (trained + frozen)
     # The gradient laid out flat beside its parts, then a temporary of the optimizer's of the same size.
-    step = {"optimizer's step": 4 * parameters}
+    step = {"optimizer's step": 4 * trained}
     larger = forward if sum(forward.values()) > sum(step.values()) else step
-    return {"gradient": 4 * parameters, **larger}
+    return {"gradient": 4 * trained, **larger}
 
 
 def _sampling(config: RunConfig, shape: Shape, parameters: int, gpus: Gpus | None) -> dict[str, int]:

@@ -32,7 +32,8 @@ from trainer.engines.vllm.settings import (
 )
 from trainer.errors import ConfigError, TrainerError
 from trainer.loop.rollouts import Rollouts, Weights
-from trainer.models import Policy
+from trainer.models import Policy, trained_weights
+from trainer.models.adapters import merged
 
 LOOK_EVERY = 0.05
 """Seconds between two looks for new weights and for a server that is gone."""
@@ -100,7 +101,7 @@ class VllmServerEngine:
         self._sleeps = self._place.shared and config.vllm.sleep and config.schedule == "lockstep"
         self._start()
         self.version = 0
-        self.update_weights(dict(policy.model.named_parameters()), 0)
+        self.update_weights(trained_weights(policy.model), 0)
 
     def generate(
         self, prompts: Sequence[str], *, samples: int, seed: int, refresh: Refresh | None = None
@@ -190,8 +191,9 @@ class VllmServerEngine:
         dtype = getattr(torch, self._config.trainer.dtype)
         if self._place.transfer == "file" or self._place.sender is None:
             return FileSender(self._client, folder, dtype)
+        model = self._policy.model
         source = MappingSource(
-            dict(self._policy.model.named_parameters()), dtype, torch.device("cuda", self._place.sender)
+            merged(model, trained_weights(model)), dtype, torch.device("cuda", self._place.sender)
         )
         return NativeSender(self._client, self._place.transfer, source)
 
@@ -200,7 +202,7 @@ class VllmServerEngine:
             self._client.post("/wake_up", tags="weights")
         self._client.post("/pause", mode=mode, clear_cache=True)
         self._client.version = version
-        self._sender.send(weights)
+        self._sender.send(merged(self._policy.model, weights))
         self._client.post("/resume")
         self.version = version
 
