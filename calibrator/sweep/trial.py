@@ -45,6 +45,7 @@ def execute(
     stop_when_certain: bool = True,
     watch: Watch | None = None,
     keep_policy: bool = False,
+    processes: int = 1,
 ) -> tuple[RunSummary, RunVerdict]:
     """Make the run, or go on with it; end it as soon as it has certainly collapsed; judge it; write the verdict.
 
@@ -60,7 +61,11 @@ def execute(
 
     with memory_errors(config):
         summary = train(
-            config, folder, on_row=on_row, policy_folder=folder / "policy" if keep_policy else None
+            config,
+            folder,
+            on_row=on_row,
+            policy_folder=folder / "policy" if keep_policy else None,
+            processes=processes,
         )
     ended = "stopped" if summary.ended == STOPPED else "finished"
     verdict = judge(read_metrics(folder / METRICS), settings.model_copy(update={"ended": ended}))

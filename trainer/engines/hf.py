@@ -41,7 +41,9 @@ class HfEngine:
         """
         packing(policy.model)  # sets its attention, on which the bits of a sample depend, once and for all
         self._model = policy.model
-        if not share_weights:
+        if policy.share is not None:  # this process alone could not even run the model
+            self._model = policy.plain_model().requires_grad_(requires_grad=dtype == "bfloat16")
+        elif not share_weights:
             self._model = behaviour_copy(policy.model).requires_grad_(requires_grad=dtype == "bfloat16")
         self._shape = shape_of(self._model.config.to_dict())
         self._policy = policy
@@ -70,6 +72,7 @@ class HfEngine:
     def update_weights(self, weights: Weights, version: int) -> None:
         """Copy those that are trained, one by one; the weights may lie on another device."""
         own = dict(self._model.named_parameters())
+        weights = weights if self._policy.share is None else self._policy.merged(weights)
         with torch.no_grad():
             for name, weight in weights.items():
                 own[name].copy_(weight)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
@@ -22,10 +23,13 @@ from trainer.loop.rows import metrics_row
 from trainer.loop.staleness import staleness_bias
 from trainer.machine import free_memory
 from trainer.metrics import FATAL, MetricsRow
-from trainer.models import load_policy, model_digest, trained_weights
+from trainer.models import load_policy, model_digest
 from trainer.models.memory import Gpus, check_memory
 from trainer.summary import RunSummary
 from trainer.tasks import load_task
+
+if TYPE_CHECKING:
+    from trainer.distributed.team import Team
 
 OnRow = Callable[[Sequence[MetricsRow]], bool]
 """Called after every update with all rows so far; True ends the run. It must depend on the rows alone."""
@@ -36,19 +40,25 @@ NON_FINITE, STOPPED, FINISHED = "non_finite", "stopped", "finished"
 class Session:
     """A run in its folder, as far as its last checkpoint."""
 
-    def __init__(self, config: RunConfig, folder: Path, device: str, on_row: OnRow) -> None:
+    def __init__(
+        self, config: RunConfig, folder: Path, device: str, on_row: OnRow, team: Team | None = None
+    ) -> None:
         torch.set_num_threads(config.cpu_threads)
         self.config, self.folder, self.device, self.on_row = config, folder, device, on_row
         self.task = load_task(config.task)
         available, size = free_memory(device)
         gpus = None if size is None else Gpus(size, torch.cuda.device_count())
-        check_memory(config, available=available, gpus=gpus)
-        lora = config.trainer.lora
-        self.policy = load_policy(config.model, device=device, lora=lora, seed=config.seed)
-        self.learner = Learner(self.policy, config.trainer)
+        self.processes = processes = 1 if team is None else team.size
+        check_memory(config, available=available, gpus=gpus, processes=processes)
+        if processes > 1 and config.probe.staleness_every:
+            raise ConfigError(
+                f"probe.staleness_every = {config.probe.staleness_every}: several processes cannot measure the "
+                "staleness bias yet; set it to 0, or train in one process"
+            )
+        self.learner, start = restored_learner(config, folder, device, team)
+        self.policy = self.learner.policy
         self.held_out = HeldOut(self.policy, self.task, config)
-        self._base = None if lora is None else model_digest(config.model)
-        start = load_checkpoint(folder, self.learner, config=config.digest(), base=self._base)
+        self._base = base_digest(config)
         self.start = start.update if start else 0
         self._held_out_before = start.held_out_before if start else None
         self._last_checkpoint = self.start
@@ -65,7 +75,7 @@ class Session:
     @property
     def weights(self) -> Weights:
         """The learner's present weights, as far as they are trained, not a copy."""
-        return trained_weights(self.policy.model)
+        return self.policy.weights
 
     @property
     def batch_size(self) -> int:
@@ -189,6 +199,26 @@ class Session:
             discarded_length=_mean([rollouts.mask.sum(dim=-1).float() for rollouts in unused]),
             discarded_pass_rate=_mean(passed),
         )
+
+
+def restored_learner(
+    config: RunConfig, folder: Path, device: str, team: Team | None
+) -> tuple[Learner, Progress | None]:
+    """The learner as the newest checkpoint of `folder` left it, or new; one of a team's holds its share alone."""
+    policy = load_policy(config.model, device=device, lora=config.trainer.lora, seed=config.seed)
+    learner: Learner
+    if team is None:
+        learner = Learner(policy, config.trainer)
+    else:
+        from trainer.distributed.sharded import ShardedLearner
+
+        learner = ShardedLearner(policy, config.trainer, team)
+    return learner, load_checkpoint(folder, learner, config=config.digest(), base=base_digest(config))
+
+
+def base_digest(config: RunConfig) -> str | None:
+    """Digest of the weights that adapters are trained on; None where all weights are trained."""
+    return None if config.trainer.lora is None else model_digest(config.model)
 
 
 def _mean(parts: Sequence[Tensor]) -> float | None:

@@ -10,19 +10,20 @@ import copy
 import math
 from collections.abc import Iterator, Mapping
 from importlib.util import find_spec
-from typing import Any
-
-import torch
-from torch import Tensor
+from typing import TYPE_CHECKING, Any
 
 from trainer.config import LoraConfig
 from trainer.errors import ConfigError
+
+if TYPE_CHECKING:
+    from torch import Tensor
+    from torch.nn import Parameter
 
 ADAPTER = "default"
 """peft's name of the only one that is there."""
 _BASE, _A, _B = ".base_layer.", f".lora_A.{ADAPTER}.weight", f".lora_B.{ADAPTER}.weight"
 
-Weights = Mapping[str, Tensor]
+Weights = Mapping[str, "Tensor"]
 
 
 def add_adapters(model: Any, config: LoraConfig, *, seed: int) -> None:
@@ -32,6 +33,7 @@ def add_adapters(model: Any, config: LoraConfig, *, seed: int) -> None:
     """
     if find_spec("peft") is None or find_spec("accelerate") is None:
         raise ConfigError("trainer.lora needs peft and accelerate: pip install 'grpo-calibrator[lora]'")
+    import torch
     from peft import LoraConfig as PeftConfig
     from peft import inject_adapter_in_model
 
@@ -68,7 +70,7 @@ def has_adapters(model: Any) -> bool:
     return hasattr(model, "peft_config")
 
 
-def trained_parameters(model: Any) -> dict[str, torch.nn.Parameter]:
+def trained_parameters(model: Any) -> dict[str, Parameter]:
     """Parameters that training changes, by their names: those of the adapters, or all."""
     only = has_adapters(model)
     return {name: weight for name, weight in model.named_parameters() if not only or is_adapter(name)}
@@ -79,51 +81,47 @@ def trained_weights(model: Any) -> dict[str, Tensor]:
     return {name: weight.detach() for name, weight in trained_parameters(model).items()}
 
 
-def merged(model: Any, weights: Weights) -> Weights:
-    """`weights`, as `trained_weights` gives them, as all weights of the same model without adapters."""
-    return Merged(model, weights) if has_adapters(model) else weights
+def merged(model: Any, weights: Weights, base: Weights | None = None) -> Weights:
+    """`weights`, as `trained_weights` gives them, as all weights of the same model without adapters.
+
+    `base`: all weights of `model`, where it does not hold them in full itself.
+    """
+    if not has_adapters(model):
+        return weights
+    own = {name: weight.detach() for name, weight in model.named_parameters()} if base is None else base
+    return Merged(model, weights, own)
 
 
-class Merged(Mapping[str, Tensor]):
+class Merged(Mapping[str, "Tensor"]):
     """W + (alpha / rank) B A by the model's own names, each made when it is asked for; W stays what it is."""
 
-    def __init__(self, model: Any, adapters: Weights) -> None:
-        """The frozen weights and the scales come from `model`, A and B from `adapters`."""
-        self._model, self._adapters = model, adapters
-        self._base = {
-            name.replace(_BASE, "."): (name, weight.detach())
-            for name, weight in model.named_parameters()
-            if not is_adapter(name)
-        }
+    def __init__(self, model: Any, adapters: Weights, base: Weights) -> None:
+        """The frozen weights come from `base`, the scales from `model`, A and B from `adapters`."""
+        self._model, self._adapters, self._base = model, adapters, base
+        self._names = {name.replace(_BASE, "."): name for name in base if not is_adapter(name)}
 
     def __getitem__(self, name: str) -> Tensor:
-        own, weight = self._base[name]
+        own = self._names[name]
+        weight = self._base[own]
         layer = own.removesuffix(f"{_BASE}weight")
         if layer == own:  # a bias, or a layer without an adapter
             return weight
         module = self._model.get_submodule(layer)
         down, up = (self._adapters[f"{layer}{part}"].to(weight) for part in (_A, _B))
-        change = module.scaling[ADAPTER] * (up @ down)
-        # GPT-2 holds its weights as [in, out].
-        return weight + (change.T if module.fan_in_fan_out else change)
+        change: Tensor = module.scaling[ADAPTER] * (up @ down)
+        return weight + (change.T if module.fan_in_fan_out else change)  # GPT-2's are [in, out]
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._base)
+        return iter(self._names)
 
     def __len__(self) -> int:
-        return len(self._base)
-
-
-@torch.no_grad()
-def plain_model(model: Any) -> Any:
-    """The model itself, or, where it has adapters, another one with these merged into its weights."""
-    if not has_adapters(model):
-        return model
-    return with_weights(model, merged(model, trained_weights(model)))
+        return len(self._names)
 
 
 def with_weights(model: Any, weights: Weights) -> Any:
     """A model of the same architecture, without adapters, that has these weights and the same buffers."""
+    import torch
+
     with torch.device("meta"):
         plain = type(model)(copy.deepcopy(model.config))
     plain.load_state_dict(dict(weights), strict=False, assign=True)

@@ -15,7 +15,7 @@ from trainer.engines.hf import HfEngine, behaviour_copy
 from trainer.errors import ConfigError
 from trainer.loop.logprobs import has_linear_head
 from trainer.models import Policy, load_policy, save_policy, trained_weights
-from trainer.models.adapters import add_adapters, is_adapter, merged, plain_model
+from trainer.models.adapters import add_adapters, is_adapter, merged
 from trainer.models.memory import adapter_parameters, shape_of
 from trainer.models.packing import packing
 
@@ -87,7 +87,7 @@ def test_weights_of_a_model_without_adapters_are_handed_on_as_they_are() -> None
     model = load_policy(ModelConfig(), device="cpu").model
     weights = trained_weights(model)
     assert merged(model, weights) is weights
-    assert plain_model(model) is model
+    assert Policy(model, None, 0, 0).plain_model() is model
 
 
 def test_a_saved_policy_is_a_plain_folder(tmp_path: Path) -> None:
@@ -111,7 +111,7 @@ def test_layers_that_hold_their_weights_transposed_are_merged_as_well() -> None:
     model: Any = GPT2LMHeadModel(GPT2Config(vocab_size=16, n_positions=16, n_embd=16, n_layer=1, n_head=2))
     add_adapters(model.eval(), LORA, seed=0)
     train(model)
-    assert (logits(plain_model(model)) - logits(model)).abs().max() < ROUNDING
+    assert (logits(Policy(model, None, 0, 0).plain_model()) - logits(model)).abs().max() < ROUNDING
 
 
 def test_the_engine_keeps_adapters_of_its_own_and_shares_the_rest() -> None:

@@ -28,8 +28,7 @@ from trainer.engines.vllm.settings import (
 from trainer.engines.vllm.tied import repack_tied_head
 from trainer.errors import ConfigError
 from trainer.loop.rollouts import Rollouts, Weights
-from trainer.models import Policy, trained_weights
-from trainer.models.adapters import merged
+from trainer.models import Policy
 
 FOR_ITS_CHILDREN = ("LD_PRELOAD", "LD_LIBRARY_PATH")
 """Variables that vLLM sets in its own process for children that it might start."""
@@ -52,7 +51,7 @@ class VllmEngine:
         self._sleeps = self._gpu and config.vllm.sleep and config.schedule == "lockstep"
         self._longest = max_length(policy, config)
         self._llm = self._start()
-        self.update_weights(trained_weights(policy.model), 0)
+        self.update_weights(policy.weights, 0)
 
     def generate(
         self, prompts: Sequence[str], *, samples: int, seed: int, refresh: Refresh | None = None
@@ -85,7 +84,7 @@ class VllmEngine:
         if self._sleeps:
             self._llm.wake_up(tags=["weights"])
         with torch.no_grad():
-            plain = merged(self._policy.model, weights)
+            plain = self._policy.merged(weights)
             named = ((name, weight.detach()) for name, weight in plain.items())
             self._llm.collective_rpc("reload_weights", kwargs={"weights_iterator": named})
             if not self._gpu:

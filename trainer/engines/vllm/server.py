@@ -32,8 +32,7 @@ from trainer.engines.vllm.settings import (
 )
 from trainer.errors import ConfigError, TrainerError
 from trainer.loop.rollouts import Rollouts, Weights
-from trainer.models import Policy, trained_weights
-from trainer.models.adapters import merged
+from trainer.models import Policy
 
 LOOK_EVERY = 0.05
 """Seconds between two looks for new weights and for a server that is gone."""
@@ -101,7 +100,7 @@ class VllmServerEngine:
         self._sleeps = self._place.shared and config.vllm.sleep and config.schedule == "lockstep"
         self._start()
         self.version = 0
-        self.update_weights(trained_weights(policy.model), 0)
+        self.update_weights(policy.weights, 0)
 
     def generate(
         self, prompts: Sequence[str], *, samples: int, seed: int, refresh: Refresh | None = None
@@ -191,10 +190,7 @@ class VllmServerEngine:
         dtype = getattr(torch, self._config.trainer.dtype)
         if self._place.transfer == "file" or self._place.sender is None:
             return FileSender(self._client, folder, dtype)
-        model = self._policy.model
-        source = MappingSource(
-            merged(model, trained_weights(model)), dtype, torch.device("cuda", self._place.sender)
-        )
+        source = MappingSource(self._policy.merged(), dtype, torch.device("cuda", self._place.sender))
         return NativeSender(self._client, self._place.transfer, source)
 
     def _push(self, weights: Weights, version: int, *, mode: str) -> None:
@@ -202,7 +198,7 @@ class VllmServerEngine:
             self._client.post("/wake_up", tags="weights")
         self._client.post("/pause", mode=mode, clear_cache=True)
         self._client.version = version
-        self._sender.send(merged(self._policy.model, weights))
+        self._sender.send(self._policy.merged(weights))
         self._client.post("/resume")
         self.version = version
 
