@@ -6,10 +6,11 @@ arguments, so that the collectives in it meet.
 
 from __future__ import annotations
 
+import ctypes
 import json
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
@@ -27,6 +28,10 @@ PATIENCE = timedelta(days=1)
 """How long processes wait for each other: the leader samples and scores whole cycles between two announcements. A
 process that dies is noticed at once, by its closed connections or by who started it."""
 STOP = "stop"
+M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3
+"""As in malloc.h."""
+LARGE = 2**20
+"""Bytes from which on a buffer is given back."""
 
 
 @dataclass(frozen=True)
@@ -101,6 +106,8 @@ def meeting(rank: int, size: int, device: str, *, store: str | None = None) -> I
     on_gpu = device.startswith("cuda")
     if on_gpu:
         torch.cuda.set_device(device)
+    else:
+        give_memory_back()
     with lost_connections():
         dist.init_process_group(
             "cpu:gloo,cuda:nccl" if on_gpu else "gloo",
@@ -113,6 +120,17 @@ def meeting(rank: int, size: int, device: str, *, store: str | None = None) -> I
         yield Team(rank, size, device)
     finally:
         dist.destroy_process_group()
+
+
+def give_memory_back() -> None:
+    """Let glibc return large buffers to the system: layers that are gathered and dropped would otherwise stay.
+
+    By default it keeps what it was once asked for, up to 32 MiB a piece, for each thread.
+    """
+    with suppress(OSError, AttributeError):  # another C library
+        mallopt = ctypes.CDLL(None).mallopt
+        for parameter in (M_TRIM_THRESHOLD, M_MMAP_THRESHOLD):
+            mallopt(parameter, LARGE)
 
 
 def from_torchrun() -> tuple[int, int, int]:
