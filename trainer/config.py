@@ -168,6 +168,8 @@ class VllmConfig(Config):
     """GiB of key-value cache on a CPU."""
     max_sequences: Annotated[int, Field(ge=1)] = 256
     """Sequences that are decoded together (`max_num_seqs`)."""
+    tensor_parallel: Annotated[int, Field(ge=1)] = 1
+    """GPUs that one copy of the model is spread over (`tensor_parallel_size`), `vllm-server` only."""
     sleep: bool = True
     """On a GPU shared with the learner, in lockstep: free vLLM's memory while the learner works."""
     transfer: Literal["auto", "file", "ipc", "nccl"] = "auto"
@@ -192,7 +194,7 @@ OPERATIONAL: dict[str, Any] = {
     "log": True,
     "checkpoints_kept": True,
     "overlap": {"patience"},
-    "vllm": {"memory_share", "cache_gib", "sleep", "transfer", "port", "start_timeout"},
+    "vllm": {"memory_share", "cache_gib", "sleep", "tensor_parallel", "transfer", "port", "start_timeout"},
 }
 """Keys of a run that its results do not depend on: they may change when it is continued."""
 
@@ -233,6 +235,15 @@ class RunConfig(Config):
             raise ValueError(
                 f"trainer.warmup = {self.trainer.warmup} is longer than updates = {self.updates}: "
                 "shorten the warm-up or lengthen the run"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _one_process_has_one_gpu(self) -> RunConfig:
+        if self.vllm.tensor_parallel > 1 and self.engine != "vllm-server":
+            raise ValueError(
+                f"vllm.tensor_parallel = {self.vllm.tensor_parallel} needs GPUs beside the learner's: set "
+                'engine = "vllm-server" (in a study: resources.engine)'
             )
         return self
 

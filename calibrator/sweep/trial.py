@@ -26,8 +26,9 @@ from trainer.files import disk_errors
 from trainer.loop.recorder import METRICS
 from trainer.loop.session import STOPPED
 from trainer.loop.train import train
+from trainer.machine import visible_gpus
 from trainer.metrics import MetricsRow
-from trainer.models.memory import memory_errors
+from trainer.models.memory import memory_errors, processes_needed
 from trainer.processes import die_with_parent
 from trainer.summary import RunSummary
 
@@ -86,7 +87,8 @@ def trial_process(folder: str) -> None:
     (path / ERROR).unlink(missing_ok=True)
     _print_to(path / LOG)
     try:
-        execute(RunConfig.model_validate_json((path / CONFIG).read_bytes()), path)
+        config = RunConfig.model_validate_json((path / CONFIG).read_bytes())
+        execute(config, path, processes=processes_needed(config, visible_gpus()))
     except (TrainerError, CalibratorError) as error:
         _leave_error(path, error, environment=isinstance(error, EnvironmentFailedError))
     except OSError as error:

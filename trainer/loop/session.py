@@ -50,11 +50,7 @@ class Session:
         gpus = None if size is None else Gpus(size, torch.cuda.device_count())
         self.processes = processes = 1 if team is None else team.size
         check_memory(config, available=available, gpus=gpus, processes=processes)
-        if processes > 1 and config.probe.staleness_every:
-            raise ConfigError(
-                f"probe.staleness_every = {config.probe.staleness_every}: several processes cannot measure the "
-                "staleness bias yet; set it to 0, or train in one process"
-            )
+        check_team(config, processes, gpus)
         self.learner, start = restored_learner(config, folder, device, team)
         self.policy = self.learner.policy
         self.held_out = HeldOut(self.policy, self.task, config)
@@ -198,6 +194,23 @@ class Session:
             discarded_groups=sum(map(len, unused)) // group_size,
             discarded_length=_mean([rollouts.mask.sum(dim=-1).float() for rollouts in unused]),
             discarded_pass_rate=_mean(passed),
+        )
+
+
+def check_team(config: RunConfig, processes: int, gpus: Gpus | None) -> None:
+    """Raises ConfigError for what several processes cannot do."""
+    if processes == 1:
+        return
+    if config.probe.staleness_every:
+        raise ConfigError(
+            f"probe.staleness_every = {config.probe.staleness_every}: several processes cannot measure the staleness "
+            "bias yet; set it to 0, or train in one process"
+        )
+    wide = config.vllm.tensor_parallel
+    if gpus is not None and config.engine == "vllm-server" and processes + wide > gpus.count:
+        raise ConfigError(
+            f"{processes} processes of the learner and vllm.tensor_parallel = {wide} need {processes + wide} GPUs, and "
+            f"{gpus.count} are visible: use fewer of either"
         )
 
 

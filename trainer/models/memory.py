@@ -145,13 +145,28 @@ def reckon(
         and gpus.count > processes
         and (config.schedule == "overlap" or config.engine == "vllm-server")
     ):
-        return MemoryEstimate(always, learning, {})  # rollouts are made on another GPU
+        probe = {} if processes == 1 else {"weights of the probe": 4 * parameters}
+        return MemoryEstimate(always, learning, probe)  # rollouts are made on another GPU
     return MemoryEstimate(
         {**always, **_rollouts(config, trained, frozen, gpus, processes)},
         learning,
         _sampling(config, shape, trained + frozen, gpus, processes),
         together=config.schedule == "overlap",
     )
+
+
+def processes_needed(config: RunConfig, gpus: Gpus | None) -> int:
+    """Fewest processes, each with one of `gpus`, that the learner fits into, as estimated; 1 on a CPU.
+
+    `vllm-server` has the last GPUs to itself where there are several. At most all that are left.
+    """
+    if gpus is None:
+        return 1
+    beside = config.vllm.tensor_parallel if config.engine == "vllm-server" else 0
+    most = max(1, gpus.count - beside)
+    counts = range(1, most + 1)
+    fitting = (n for n in counts if estimate_memory(config, gpus=gpus, processes=n).total <= gpus.bytes)
+    return next(fitting, most)
 
 
 def check_memory(
