@@ -206,6 +206,11 @@ def check_team(config: RunConfig, processes: int, gpus: Gpus | None) -> None:
             f"probe.staleness_every = {config.probe.staleness_every}: several processes cannot measure the staleness "
             "bias yet; set it to 0, or train in one process"
         )
+    if config.engine == "vllm" and config.schedule == "lockstep":
+        raise ConfigError(
+            "engine = 'vllm' would take the process group of several processes for its own: set "
+            "engine = 'vllm-server'"
+        )
     wide = config.vllm.tensor_parallel
     if gpus is not None and config.engine == "vllm-server" and processes + wide > gpus.count:
         raise ConfigError(

@@ -160,7 +160,7 @@ def processes_needed(config: RunConfig, gpus: Gpus | None) -> int:
 
     `vllm-server` has the last GPUs to itself where there are several. At most all that are left.
     """
-    if gpus is None:
+    if gpus is None or config.engine == "vllm":  # which cannot share its process with a team
         return 1
     beside = config.vllm.tensor_parallel if config.engine == "vllm-server" else 0
     most = max(1, gpus.count - beside)

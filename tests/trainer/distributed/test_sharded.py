@@ -17,10 +17,12 @@ import torch
 from safetensors.torch import load_file
 
 from trainer.checkpoint import checkpoints
-from trainer.config import LoraConfig, ProbeConfig, RunConfig, TaskConfig, TrainerConfig
+from trainer.config import LoraConfig, ProbeConfig, RunConfig, TaskConfig, TrainerConfig, VllmConfig
 from trainer.errors import ConfigError, EnvironmentFailedError
+from trainer.loop.session import check_team
 from trainer.loop.train import train
 from trainer.metrics import MetricsRow
+from trainer.models.memory import Gpus
 
 CLOSE = 1e-5
 """Of weights of about 1 after 10 updates: the same sums in another order, in float32."""
@@ -182,7 +184,13 @@ def test_torchrun_starts_the_same_run(tmp_path: Path) -> None:
     assert gap(one, load_file(tmp_path / "two/policy/model.safetensors")) < CLOSE
 
 
-def test_what_several_processes_cannot_do_is_refused(tmp_path: Path) -> None:
-    run = config(probe=ProbeConfig(every=10, prompts=16, staleness_every=1))
+def test_what_several_processes_cannot_do_is_refused() -> None:
+    check_team(config(), 2, None)
     with pytest.raises(ConfigError, match=r"staleness_every = 1: several processes cannot"):
-        train(run, tmp_path, processes=2)
+        check_team(config(probe=ProbeConfig(every=10, prompts=16, staleness_every=1)), 2, None)
+    with pytest.raises(ConfigError, match="set engine = 'vllm-server'"):
+        check_team(config(engine="vllm"), 2, None)
+    wide = config(engine="vllm-server", vllm=VllmConfig(tensor_parallel=4))
+    check_team(wide, 4, Gpus(2**36, 8))
+    with pytest.raises(ConfigError, match="need 9 GPUs, and 8 are visible"):
+        check_team(wide, 5, Gpus(2**36, 8))
