@@ -162,7 +162,7 @@ def run_trl(model: Path, length: int, interval: int, updates: int, mark: Mark) -
         ).train()
 
 
-def party(name: str, model: Path, length: int, interval: int, updates: int, mark: Mark) -> None:
+def party(name: str, model: Path, length: int, interval: int, updates: int, mark: Mark) -> None:  # noqa: PLR0917
     """Train `updates` updates; `mark` is called after each."""
     if name == "trl":
         run_trl(model, length, interval, updates, mark)
@@ -252,33 +252,21 @@ def compare(model: Path, length: int, interval: int, repetitions: int) -> dict[s
     return found
 
 
-def peak_memory(name: str, length: int, interval: int) -> dict[str, float]:
-    """MiB of a fresh process that makes two cycles: the peak, and what it held before the first update began."""
+def peak_memory(name: str, length: int, interval: int) -> float:
+    """MiB of a fresh process that makes two cycles."""
     command = [sys.executable, __file__, "--memory", name, str(length), str(interval)]
     answer = subprocess.run(command, capture_output=True, text=True, check=False)
     if answer.returncode:
         raise SystemExit(f"{name}: {answer.stderr[-2000:]}")
-    found: dict[str, float] = json.loads(answer.stdout.splitlines()[-1])
-    return found
+    return float(answer.stdout.splitlines()[-1])
 
 
-def status(field: str) -> float:
-    """MiB of a line of this process's status: VmHWM, the most ever resident, or VmRSS, resident now."""
-    lines = Path("/proc/self/status").read_text().splitlines()
-    return next(int(line.split()[1]) / 1024 for line in lines if line.startswith(f"{field}:"))
-
-
-def measure_memory(name: str, length: int, interval: int) -> dict[str, float]:
-    """In this process."""
+def measure_memory(name: str, length: int, interval: int) -> float:
+    """MiB: the most that was ever resident in this process."""
     with tempfile.TemporaryDirectory() as folder:
-        updates = 2 * interval
-        if name == "trl":
-            import trl  # noqa: F401
-        else:
-            import trainer.loop.train  # noqa: F401
-        before = status("VmRSS")
-        party(name, make_model(Path(folder)), length, interval, updates, lambda: None)
-    return {"peak_mib": status("VmHWM"), "imports_mib": before}
+        party(name, make_model(Path(folder)), length, interval, 2 * interval, lambda: None)
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next(int(line.split()[1]) / 1024 for line in lines if line.startswith("VmHWM:"))
 
 
 def main() -> None:
@@ -294,7 +282,7 @@ def main() -> None:
     torch.set_num_threads(1)
     if options.memory:
         name, length, interval = options.memory
-        print(json.dumps(measure_memory(name, int(length), int(interval))))
+        print(measure_memory(name, int(length), int(interval)))
         return
     settings = [
         (PROMPTS[0], interval) for interval in options.sync_intervals if PROMPTS[0] in options.prompts
@@ -306,7 +294,7 @@ def main() -> None:
         for length, interval in settings:
             result = compare(model, length, interval, options.repetitions)
             if not options.no_memory:
-                result["memory"] = {name: peak_memory(name, length, interval) for name in PARTIES[:2]}
+                result["peak_mib"] = {name: peak_memory(name, length, interval) for name in PARTIES[:2]}
             found.append(result)
             print(row(result), file=sys.stderr if options.json else sys.stdout, flush=True)
     if options.json:
@@ -317,7 +305,7 @@ def main() -> None:
 def row(result: dict[str, Any]) -> str:
     """One line a setting."""
     seconds = ", ".join(f"{name} {value:.4f} s" for name, value in result["seconds"].items())
-    memory = ", ".join(f"{name} {m['peak_mib']:.0f} MiB" for name, m in result.get("memory", {}).items())
+    memory = ", ".join(f"{name} {mib:.0f} MiB" for name, mib in result.get("peak_mib", {}).items())
     gain = f", sharing x{result['gain_of_sharing']:.2f}" if "gain_of_sharing" in result else ""
     low, high = min(result["ratios"]), max(result["ratios"])
     return (

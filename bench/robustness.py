@@ -1,6 +1,6 @@
 """All estimators side by side on the embedded default: what each makes of stale rollouts, at rates nobody tuned.
 
-`python bench/robustness.py [--folder runs/robustness] [--minutes 16] [--workers 2] [--out FILE.csv]` makes the next
+`python bench/robustness.py [--folder runs/robustness] [--minutes 15] [--workers 2] [--out FILE.csv]` makes the next
 runs for so many minutes and adds those that are finished to the table; call it again until it says that none is left. A
 finished run is never made again, and one that was cut off goes on. `--report` makes no runs: it prints the tables of
 docs/robustness.md and draws its figure.
@@ -98,7 +98,7 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--folder", type=Path, default=Path("runs/robustness"))
-    parser.add_argument("--minutes", type=float, default=16.0)
+    parser.add_argument("--minutes", type=float, default=15.0)
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--out", type=Path, default=Path("bench/results/robustness.csv"))
     parser.add_argument(

@@ -11,6 +11,7 @@ import numpy as np
 from pydantic import BaseModel, ConfigDict
 
 from calibrator.advice.influence import Influence, influences
+from calibrator.advice.request import effective_under
 from calibrator.advice.rules import boundary_at, collapse_by, lr_clock, mean_chance, rate_limit
 from calibrator.advice.types import Rule
 from calibrator.laws.evidence import realised_intervals
@@ -18,6 +19,7 @@ from calibrator.laws.fitted import FittedStratum
 from calibrator.laws.observations import is_event, is_used
 from calibrator.laws.posterior import Posterior, interval, log_eta_max, prone_probability, rounded
 from calibrator.laws.types import Estimate, Finding, Run
+from trainer.names import ScheduleName
 
 NEAREST = 5
 """Runs that are shown of each kind."""
@@ -56,6 +58,7 @@ class Explanation(_Record):
     schema_version: int = 1
     estimator: str
     sync_interval: int
+    schedule: ScheduleName = "lockstep"
     effective_interval: int
     learning_rate: float
     horizon: int | None
@@ -97,6 +100,9 @@ class Point:
     risk: float = 0.05
     rule: Rule = "stable"
     warmup: int = 0
+    schedule: ScheduleName = "lockstep"
+    swept: tuple[int, ...] = ()
+    """S_eff of the study's frontier: under another schedule than lockstep S is converted to these."""
     floor: float | None = None
     """eta below which a run to T would learn nothing useful, where the study knows one."""
 
@@ -120,6 +126,7 @@ def explain(fitted: FittedStratum, point: Point, later: Sequence[Run] = ()) -> E
     found = Explanation(
         estimator=fitted.summary.estimator,
         sync_interval=point.sync_interval,
+        schedule=point.schedule,
         effective_interval=effective,
         learning_rate=point.learning_rate,
         horizon=point.horizon,
@@ -137,8 +144,13 @@ def explain(fitted: FittedStratum, point: Point, later: Sequence[Run] = ()) -> E
 
 
 def effective_interval(runs: Sequence[Run], point: Point) -> int:
-    """S_eff of the point: the largest that runs with this S realised, else S; never more than T."""
+    """S_eff of the point: the largest that runs with this S realised, else S; never more than T.
+
+    The runs were made in lockstep; under overlap it is the one with the mean lag of S.
+    """
     effective = realised_intervals(runs).get(point.sync_interval, point.sync_interval)
+    if point.schedule != "lockstep":
+        effective = effective_under(point.sync_interval, point.schedule, point.swept)
     return effective if point.horizon is None else min(effective, point.horizon)
 
 

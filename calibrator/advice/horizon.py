@@ -84,8 +84,11 @@ def updates_of(horizon: Horizon, measured: Measured) -> int:
 
 
 def updates_within(hours: float, seconds_per_update: float) -> int:
-    """Whole updates that fit into `hours`; 0 when not even one does."""
-    return math.floor(min(hours * 3600 / seconds_per_update, MOST_UPDATES))
+    """Whole updates that fit into `hours`; 0 when not even one does. Raises StudyConfigError beyond MOST_UPDATES."""
+    updates = hours * 3600 / seconds_per_update
+    if updates > MOST_UPDATES:
+        raise StudyConfigError(f"--horizon {hours:g}h: more than {MOST_UPDATES} updates")
+    return math.floor(updates)
 
 
 def _whole(updates: float, horizon: Horizon) -> int:

@@ -14,7 +14,7 @@ from calibrator.advice.findings import (
     unmeasured_findings,
 )
 from calibrator.advice.frontier import best_row, frontier_row, lag_of
-from calibrator.advice.request import AdviceRequest
+from calibrator.advice.request import AdviceRequest, max_lag
 from calibrator.advice.rules import crossover, lr_clock, stable_limit
 from calibrator.advice.types import FrontierRow, Origin, Recommendation
 from calibrator.errors import NothingToSayError
@@ -23,6 +23,7 @@ from calibrator.laws.fitted import FittedStratum
 from calibrator.laws.observations import is_used
 from calibrator.laws.posterior import Posterior, rounded
 from calibrator.laws.types import Run
+from calibrator.wording import plural
 
 REFUSALS = (
     "no_runs",
@@ -157,6 +158,9 @@ def _nothing_fitted(fitted: FittedStratum) -> str:
 def _nothing_useful(rows: Mapping[int, FrontierRow], request: AdviceRequest) -> str:
     if not rows and request.hours is not None:
         return f"no tested S_eff fits into {request.hours:g} hours under {request.schedule}: give the run more hours"
+    least = max_lag(1, request.schedule, request.queued_cycles)
+    if not rows and request.max_lag is not None and request.max_lag < least and not request.realised:
+        return f"under {request.schedule} the lag is at least {plural(least, 'update')}: allow a larger one"
     if not rows and request.max_lag is not None:
         return (
             f"no tested S_eff keeps the lag within {request.max_lag} updates under {request.schedule}: allow a larger "

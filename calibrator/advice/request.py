@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -97,3 +98,12 @@ def interval_in(schedule: str, effective_interval: int, queued_cycles: int = 1) 
 def effective_interval_of(sync_interval: int, lag_bound: int) -> int:
     """The S of lockstep that has the same mean lag as cycles of S with the largest lag `lag_bound`: its S_eff."""
     return 2 * lag_bound - sync_interval + 2
+
+
+def effective_under(sync_interval: int, schedule: ScheduleName, swept: Sequence[int]) -> int:
+    """S_eff by which a frontier over the `swept` S_eff rates S under `schedule`; else that with the same mean lag.
+
+    A row stands for the largest swept S_eff that S stays within, so that what is said of its S is what the row says.
+    """
+    same = [interval for interval in swept if interval_within(interval, schedule) == sync_interval]
+    return max(same, default=effective_interval_of(sync_interval, max_lag(sync_interval, schedule)))

@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from calibrator.laws.types import Estimate, Finding
+from trainer.names import ScheduleName
 
 Rule = Literal["stable", "conservative", "budget-limited"]
 Objective = Literal["time", "progress"]
@@ -121,15 +122,15 @@ class Recommendation(_Record):
     """The four numbers and what they rest on. `null` where nothing can be said."""
 
     schema_version: int = 1
-    sync_interval: Annotated[int, Field(ge=1)]
-    max_lag: int
-    schedule: str
+    sync_interval: Annotated[int, Field(ge=1, le=10**9)]
+    max_lag: Annotated[int, Field(ge=0)]
+    schedule: ScheduleName
     learning_rate: Annotated[float, Field(gt=0, allow_inf_nan=False)]
     group_size: Annotated[int, Field(ge=2)] | None
     epsilon: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None
     estimator: str
     """One of the trainer's, unless the runs are somebody else's."""
-    horizon: Annotated[int, Field(ge=1)]
+    horizon: Annotated[int, Field(ge=1, le=10**9)]
     """T in updates; where it was given in another unit, as converted."""
     risk: float
     rule: Rule

@@ -7,6 +7,7 @@ from typing import Any
 
 from calibrator.advice.compare import Comparison, Side, contrasts, differences, tally
 from calibrator.cli.console import AnswerConsole
+from calibrator.cli.printing import print_record
 from calibrator.cli.question import StudyFit, fit_of
 from calibrator.errors import StudyConfigError
 from calibrator.handoff.write import read_recommendation
@@ -21,7 +22,7 @@ def print_comparison(first: Path, second: Path, *, as_json: bool) -> None:
         raise StudyConfigError(f"{first} and {second} are the same study: give two")
     found = compared(fit_of(first), fit_of(second))
     if as_json:
-        print(found.model_dump_json(indent=2))
+        print_record(found)
         return
     from reports.cards.comparison import comparison_cards
     from reports.terminal import render_cards

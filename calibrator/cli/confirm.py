@@ -9,17 +9,18 @@ from calibrator.advice.prediction import ConfirmationRecord, Role, check, unsafe
 from calibrator.advice.rules import collapse_chances
 from calibrator.advice.types import Recommendation
 from calibrator.cli.console import AnswerConsole
-from calibrator.cli.question import current_question
+from calibrator.cli.printing import print_record
+from calibrator.cli.question import again_command, current_question
 from calibrator.cli.reconsider import settled
 from calibrator.cli.run import executing
-from calibrator.errors import ExitCode, NothingToSayError, StudyConfigError
-from calibrator.handoff.write import read_recommendation
+from calibrator.errors import CorruptStudyError, ExitCode, NothingToSayError, StudyConfigError
+from calibrator.handoff.write import read_confirmation, read_recommendation
 from calibrator.laws.fitted import FittedStratum
 from calibrator.laws.posterior import Posterior
 from calibrator.study.config import StudyConfig
 from calibrator.study.journal import Journal
 from calibrator.study.results import TrialResult, load_results
-from calibrator.study.store import StudyFolder, check_unchanged, open_study, read_json, resolve, write_json
+from calibrator.study.store import StudyFolder, check_unchanged, open_study, resolve, write_json
 from calibrator.sweep.checks import check_fit, check_inputs
 from calibrator.sweep.confirm import check_stage, checks, outcomes, run_check
 from calibrator.sweep.executor import Slots, make_slots
@@ -48,7 +49,7 @@ def confirm(root: Path, wish: CheckWish, *, as_json: bool) -> ExitCode:
     """
     study, made = open_study(root)
     with study.locked(), disk_errors(root):
-        advice = read_recommendation(study)
+        advice, before = read_recommendation(study), read_confirmation(study)
         config = current_question(
             study, made, resources={"workers": wish.workers}, sweep={"max_updates": wish.max_updates}
         )
@@ -58,12 +59,8 @@ def confirm(root: Path, wish: CheckWish, *, as_json: bool) -> ExitCode:
         slots = make_slots(workers=config.resources.workers, gpus_per_trial=config.resources.gpus_per_trial)
         check_fit(config, slots)
         record = checked(config, study, advice, wish, slots)
-        if record is None:
-            raise BudgetSpentError(
-                f"max_updates = {config.sweep.max_updates} does not afford these runs: raise --max-updates"
-            )
-        write_record(study, record)
-    show(record, study, as_json=as_json)
+        write_record(study, record, before)
+    show(record, study, again_command(study, made, advice), as_json=as_json)
     return ExitCode.RECOMMENDED if record.as_predicted else ExitCode.INCONCLUSIVE
 
 
@@ -75,8 +72,11 @@ class BudgetSpentError(NothingToSayError):
 
 def checked(
     config: StudyConfig, study: StudyFolder, advice: Recommendation, wish: CheckWish, slots: Slots
-) -> ConfirmationRecord | None:
-    """Predict from the runs that are not part of the check, then make those. None when max_updates forbids some."""
+) -> ConfirmationRecord:
+    """Predict from the runs that are not part of the check, then make those.
+
+    Raises BudgetSpentError when max_updates forbids some, CorruptStudyError when the journal lost the sweep.
+    """
     results = load_results(study)
     stratum = _stratum(config, study, advice, results)
     posterior = _posterior(stratum)
@@ -84,12 +84,22 @@ def checked(
     unsafe = chosen_unsafe_rate(posterior, advice, wish, warmup)
     rates: dict[Role, float] = {"recommended": advice.learning_rate, "unsafe": unsafe}
     names = [check_stage(advice, eta) for eta in rates.values()]
+    journal = Journal(study.journal)
+    if "round-1" not in journal.stages():
+        raise CorruptStudyError(
+            f"{study.journal} does not hold the sweep: move it away if it is there, then `calibrate run` with the "
+            "study file takes up the finished trials; confirm after that"
+        )
     with executing(config, study, slots) as execute:
-        sweep = Sweep(config, study, Journal(study.journal), execute)
+        sweep = Sweep(config, study, journal, execute)
         sweep.results = [result for result in results if result.stage not in names]
         done = {role: run_check(sweep, advice, eta, wish.seeds) for role, eta in rates.items()}
     if sweep.budget_bound:
-        return None
+        missing = sum(max(0, wish.seeds - len(made)) for made in done.values())
+        raise BudgetSpentError(
+            f"max_updates = {config.sweep.max_updates} does not afford these runs: raise --max-updates to "
+            f"{sweep.spent + missing * advice.horizon}, with which they can be made in full"
+        )
     settings = [
         check(
             role=role,
@@ -139,31 +149,29 @@ def chosen_unsafe_rate(posterior: Posterior, advice: Recommendation, wish: Check
     return eta
 
 
-def write_record(study: StudyFolder, record: ConfirmationRecord) -> None:
-    """Write confirmation.json; one about other numbers is kept as confirmation.previous.json."""
+def write_record(study: StudyFolder, record: ConfirmationRecord, before: ConfirmationRecord | None) -> None:
+    """Write confirmation.json; the one before, if about other numbers, is kept as confirmation.previous.json."""
     path = study.confirmation
-    if path.is_file() and _numbers(read_json(path)) != _numbers(record.model_dump(mode="json")):
+    if before is not None and _numbers(before) != _numbers(record):
         path.replace(path.with_name("confirmation.previous.json"))
     write_json(path, record.model_dump(mode="json"))
 
 
-def show(record: ConfirmationRecord, study: StudyFolder, *, as_json: bool) -> None:
-    """Print the record."""
+def show(record: ConfirmationRecord, study: StudyFolder, again: str, *, as_json: bool) -> None:
+    """Print the record, and what to type next."""
     if as_json:
-        print(record.model_dump_json(indent=2))
+        print_record(record)
         return
     from reports.cards.confirmation import confirmation_cards
     from reports.terminal import render_cards
 
     render_cards(
-        f"Confirmation of {study.root}", confirmation_cards(record, str(study.root)), AnswerConsole()
+        f"Confirmation of {study.root}", confirmation_cards(record, str(study.root), again), AnswerConsole()
     )
 
 
-def _numbers(record: dict[str, object]) -> object:
-    settings = record.get("settings")
-    rows = settings if isinstance(settings, list) else []
-    return [[row.get(key) for key in ("sync_interval", "learning_rate", "horizon")] for row in rows]
+def _numbers(record: ConfirmationRecord) -> list[tuple[int, float, int]]:
+    return [(each.sync_interval, each.learning_rate, each.horizon) for each in record.settings]
 
 
 def _stratum(
@@ -174,7 +182,9 @@ def _stratum(
     conclusion, _ = settled(config, study, before)
     stratum = conclusion.stratum(advice.estimator)
     if stratum is None:
-        raise NothingToSayError(f"{study.root} has no finished run of estimator {advice.estimator!r}")
+        raise NothingToSayError(
+            f"{study.root} has no finished run of estimator {advice.estimator!r}; next: the same `calibrate run` again"
+        )
     return stratum
 
 

@@ -7,6 +7,7 @@ import os
 import signal
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from types import FrameType
 from typing import NoReturn, ParamSpec, TypeVar
 
@@ -26,6 +27,9 @@ def answers_errors(command: Callable[P, R]) -> Callable[P, R | None]:
 
     @functools.wraps(command)
     def wrapped(*args: P.args, **kwargs: P.kwargs) -> R | None:
+        for name in ("stdout", "stderr"):
+            if getattr(sys, name) is None:  # closed by the shell (`>&-`): nobody wants what is written there
+                setattr(sys, name, Path(os.devnull).open("w", encoding="utf-8"))  # noqa: SIM115 (open to the end)
         for number in INTERRUPTING:
             signal.signal(number, _interrupt)
         try:

@@ -9,6 +9,7 @@ from pathlib import Path
 from calibrator.advice.explain import Explanation, Point, explain
 from calibrator.cli.console import AnswerConsole
 from calibrator.cli.inputs import gather
+from calibrator.cli.printing import print_record
 from calibrator.cli.question import fit_of
 from calibrator.cli.recommend import chosen_stratum, selected
 from calibrator.errors import ExitCode, StudyConfigError
@@ -41,7 +42,7 @@ def print_explanation(
         fitted = chosen_stratum(fit_runs(selected(gather(paths, settings), only)))
         found = explain(fitted, Point(asked.sync_interval, asked.learning_rate, asked.horizon))
     if as_json:
-        print(found.model_dump_json(indent=2))
+        print_record(found)
     else:
         _print_text(paths, found)
     return ExitCode.INCONCLUSIVE if found.standing == "unknown" else ExitCode.RECOMMENDED
@@ -58,6 +59,8 @@ def explained_study(root: Path, asked: Asked) -> Explanation:
         risk=advice.risk,
         rule=advice.rule,
         warmup=fit.config.trainer.warmup,
+        schedule="lockstep" if fit.advice is None else fit.advice.schedule,
+        swept=fit.config.sweep.sync_intervals,
         floor=None if recommended is None else recommended.floor_learning_rate,
     )
     return explain(fit.stratum, point, [result.run() for result in fit.later])

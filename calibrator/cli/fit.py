@@ -10,6 +10,7 @@ from calibrator.advice.outlook import outlook
 from calibrator.advice.types import Rule
 from calibrator.cli.console import AnswerConsole
 from calibrator.cli.inputs import gather
+from calibrator.cli.printing import print_record
 from calibrator.cli.recommend import selected
 from calibrator.errors import ExitCode, StudyConfigError
 from calibrator.laws.fit import fit_runs
@@ -36,7 +37,7 @@ def print_fit(
         raise StudyConfigError(f"--rule {question.rule} depends on the length of the run: give --horizon")
     fit = fitted(selected(gather(paths, settings), only), question)
     if as_json:
-        print(fit.model_dump_json(indent=2))
+        print_record(fit)
     else:
         from reports.cards.fit import fit_cards
         from reports.terminal import render_cards

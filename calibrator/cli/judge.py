@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from calibrator.cli.printing import print_record
 from calibrator.runlogs.append import append_run
 from calibrator.runlogs.judged import JudgedLog, judge_log
 from calibrator.runlogs.settings import read_fields, settings_of
@@ -28,7 +28,7 @@ def judge_and_print(
     source = listing([*([str(settings)] if settings else []), *(["the options"] if given else [])])
     judged = judge_log(path, settings_of({**fields, **given}, source=source))
     if as_json:
-        print(json.dumps(judged.verdict.model_dump(mode="json"), indent=1, allow_nan=False))
+        print_record(judged.verdict)
     else:
         print("\n".join(visible(line) for line in lines_of(judged)))
     if append is not None:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import shlex
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from calibrator.advice.types import Recommendation
 from calibrator.cli.reconsider import settled
 from calibrator.errors import NothingToSayError
 from calibrator.handoff.conclude import Conclusion
@@ -27,6 +29,8 @@ class StudyFit:
     config: StudyConfig
     stratum: FittedStratum
     conclusion: Conclusion
+    advice: Recommendation | None
+    """What the study recommends at present."""
     own: tuple[TrialResult, ...]
     """All finished trials of the estimator; those that confirm or check the recommendation are not in the fit."""
     later: tuple[TrialResult, ...]
@@ -42,6 +46,17 @@ def current_question(study: StudyFolder, made: StudyConfig, **options: dict[str,
     for section, values in options.items():
         content[section] |= {key: value for key, value in values.items() if value is not None}
     return parse_config(StudyConfig, content, source=str(study.root))
+
+
+def again_command(study: StudyFolder, made: StudyConfig, advice: Recommendation | None) -> str:
+    """`calibrate recommend` with the options of the question that the study answers at present."""
+    command = ["calibrate", "recommend", str(study.root)]
+    if advice is not None:
+        usual = made.advice.model_dump()
+        asked = {key: getattr(advice, key) for key in QUESTION if getattr(advice, key) != usual[key]}
+        asked |= {} if advice.schedule == "lockstep" else {"schedule": advice.schedule}
+        command += [part for key, value in asked.items() for part in (f"--{key}", str(value))]
+    return shlex.join(command)
 
 
 def fit_of(root: Path, *, horizon: int | None = None) -> StudyFit:
@@ -60,4 +75,4 @@ def fit_of(root: Path, *, horizon: int | None = None) -> StudyFit:
     own = [result for result in results if result.config.trainer.estimator == estimator]
     numbers = {result.number for result in used}
     later = tuple(result for result in own if result.number not in numbers)
-    return StudyFit(study, config, stratum, conclusion, tuple(own), later)
+    return StudyFit(study, config, stratum, conclusion, advice, tuple(own), later)

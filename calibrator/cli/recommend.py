@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,6 +13,7 @@ from calibrator.advice.horizon import Horizon, Measured, updates_of
 from calibrator.advice.recommend import recommend
 from calibrator.advice.request import AdviceRequest
 from calibrator.advice.types import Objective, Recommendation, Rule
+from calibrator.cli.printing import print_record
 from calibrator.errors import ExitCode, NothingToSayError, StudyConfigError
 from calibrator.handoff.conclude import Intent
 from calibrator.laws.evidence import evidence, realised_intervals
@@ -153,10 +153,10 @@ def print_json(
 ) -> None:
     """Content of recommendation.json, or why there is none and what the tested points show all the same."""
     if advice is not None:
-        print(advice.model_dump_json(indent=2))
+        print_record(advice)
     else:
         shown = {} if fitted is None else refused(fitted).model_dump(mode="json")
-        print(json.dumps({"recommendation": None, "refusal": refusal, **shown}, indent=2))
+        print_record({"recommendation": None, "refusal": refusal, **shown})
 
 
 def keep_previous(root: Path) -> Path | None:

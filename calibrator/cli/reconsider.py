@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 
@@ -29,7 +30,7 @@ def reconsider(root: Path, wish: Wish, *, dry_run: bool, as_json: bool) -> ExitC
     content = made.model_dump()
     content["advice"] |= wish.advice()
     config = parse_config(StudyConfig, content, source="options of calibrate recommend")
-    with study.locked():
+    with nullcontext() if dry_run else study.locked():
         results = load_results(study)
         intent = wish.intent()
         config = _with_horizon(config, study, results, intent)
@@ -95,9 +96,14 @@ def _hand_over(
         else:
             print_view(_not_written(study_view(config, study, results, conclusion)))
         return
-    if differs(study, advice):
-        keep_previous(study.root)
-    write_answer(config, study, results, conclusion, show_json if as_json else print_view)
+    write_answer(
+        config,
+        study,
+        results,
+        conclusion,
+        show=show_json if as_json else print_view,
+        keep=lambda: differs(study, advice) and keep_previous(study.root),
+    )
 
 
 def _not_written(view: StudyView) -> StudyView:

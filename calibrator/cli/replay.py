@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -11,6 +10,7 @@ from rich import box
 from rich.table import Table
 
 from calibrator.cli.console import AnswerConsole
+from calibrator.cli.printing import print_record
 from calibrator.errors import NothingToSayError
 from calibrator.laws.fit import design_posterior
 from calibrator.laws.observations import is_event
@@ -38,7 +38,7 @@ def print_replay(root: Path, *, as_json: bool) -> None:
         raise NothingToSayError(f"{root} has no finished trial yet; next: the same `calibrate run` again")
     answer = replay_study(config, results)
     if as_json:
-        print(json.dumps(content(answer), indent=2, allow_nan=False))
+        print_record(content(answer))
         return
     console = AnswerConsole()
     console.print(_table(answer))

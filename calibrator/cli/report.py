@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import shlex
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -10,10 +11,11 @@ from typing import Any, get_args
 
 from calibrator.advice.types import Recommendation
 from calibrator.cli.delivery import Format, print_view, text, write_form, write_reports
-from calibrator.cli.question import current_question
+from calibrator.cli.question import again_command, current_question
+from calibrator.cli.reconsider import settled
 from calibrator.cli.view import counts, study_view
 from calibrator.errors import StudyConfigError
-from calibrator.handoff.conclude import Conclusion, conclude
+from calibrator.handoff.conclude import Conclusion
 from calibrator.laws.fit import design_posterior, fit_runs
 from calibrator.laws.fitted import FittedStratum
 from calibrator.laws.types import FitResult, Run, StratumFit
@@ -26,6 +28,7 @@ from calibrator.verdicts.types import Verdict
 from calibrator.wording import plural
 from reports.view import StudyView, stratum_key
 
+LOST = "recommendation.json is gone: the command below writes it anew."
 SUFFIXES: dict[str, Format] = {
     ".html": "html",
     ".htm": "html",
@@ -67,7 +70,11 @@ def view_of(root: Path) -> StudyView:
     behind = _behind(current_question(study, config), advice, results)
     conclusion = _conclusion(config, study, results, advice, [result.run() for result in behind])
     view = study_view(config, study, results, conclusion, recorded_manifest(study, results))
-    return dataclasses.replace(view, unfinished=_unfinished(study, view, len(behind)))
+    lost = f"calibrate recommend {shlex.quote(str(root))}" if conclusion.refusal == LOST else None
+    again = again_command(study, config, advice)
+    return dataclasses.replace(
+        view, unfinished=_unfinished(study, view, len(behind), again), next_command=lost
+    )
 
 
 def recorded_manifest(study: StudyFolder, results: Sequence[TrialResult]) -> dict[str, Any]:
@@ -86,13 +93,21 @@ def _conclusion(
 ) -> Conclusion:
     """Fit and recommendation are those that the study hands over; before there are any, the runs are fitted."""
     if advice is None and study.fit.is_file():
-        return conclude(config, study, results)  # a refusal is no file: its sentence is found again
+        return _refusal(config, study, results)
     if advice is None or not study.fit.is_file():
         fitted = fit_runs(runs)
         refusal = None if advice else "The sweep has not ended; `calibrate run` goes on with it."
         return Conclusion(fitted, FitResult(strata=[each.summary for each in fitted]), advice, refusal)
     fit = read_record(study.fit, FitResult)
     return Conclusion([_with_posterior(stratum, runs) for stratum in fit.strata], fit, advice, None)
+
+
+def _refusal(config: StudyConfig, study: StudyFolder, results: Sequence[TrialResult]) -> Conclusion:
+    """A refusal is no file: its sentence is found again. Where there would be an answer, it was lost, not refused."""
+    conclusion, _ = settled(config, study, results)
+    if conclusion.recommendation is None:
+        return conclusion
+    return dataclasses.replace(conclusion, recommendation=None, refusal=LOST)
 
 
 def _with_posterior(stratum: StratumFit, runs: Sequence[Run]) -> FittedStratum:
@@ -118,7 +133,7 @@ def _behind(
     ]
 
 
-def _unfinished(study: StudyFolder, view: StudyView, now: int) -> str | None:
+def _unfinished(study: StudyFolder, view: StudyView, now: int, again: str) -> str | None:
     if not study.fit.is_file():
         return "The sweep has not ended: what stands here is from the trials that are finished so far."
     advice = view.recommendation
@@ -127,21 +142,25 @@ def _unfinished(study: StudyFolder, view: StudyView, now: int) -> str | None:
     then = sum(stratum.runs for stratum in view.fit.strata)
     if then != now:
         return (
-            f"The recommendation rests on {plural(then, 'run')}, the study holds {now} now: `calibrate recommend` "
-            "takes all of them into account."
+            f"The recommendation rests on {plural(then, 'run')}, the study holds {now} now: `{again}` takes all "
+            "of them into account."
         )
     return None
 
 
 def _refuse_what_is_no_report(root: Path, out: Path) -> None:
-    """Only report.* of the study's own folder may be replaced, and only files."""
+    """Inside the study's folder only report.* directly in it may be replaced, and only files."""
     if not out.name or out.is_dir():
         raise StudyConfigError(f"--out {out}: name a file")
     if out.exists() and not out.is_file():
         raise StudyConfigError(f"--out {out}: is no regular file")
-    if out.resolve().is_relative_to(root.resolve()) and out.stem != "report":
+    folder, study = (
+        out.parent.resolve(),
+        root.resolve(),
+    )  # a link of that name would be replaced, not followed
+    if folder.is_relative_to(study) and (folder != study or out.stem != "report"):
         raise StudyConfigError(
-            f"--out {out}: lies among the study's own files; choose another place, or report.*"
+            f"--out {out}: lies among the study's own files; choose another place, or report.* directly in its folder"
         )
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from rich.console import Console
 
 from calibrator.advice.types import Recommendation
-from calibrator.cli.delivery import write_answer
+from calibrator.cli.delivery import check_places, write_answer
 from calibrator.cli.live import Progress
 from calibrator.cli.recommend import keep_previous
 from calibrator.cli.reconsider import differs
@@ -37,13 +37,20 @@ def run_study(source: Source) -> ExitCode:
     folder = StudyFolder(Path(config.output.folder).expanduser())
     with folder.locked(), disk_errors(folder.root):
         prepare(config, source.text)
+        check_places(folder)
         with executing(config, folder, slots) as execute:
             if config.resources.time_batches and (paced := pace_folders(config, folder)):
                 execute(paced, stage="pace", spent=0)
             sweep = Sweep(config, folder, Journal(folder.journal), execute)
             outcome = sweep.run()
-        keep_another_answer(folder, outcome.conclusion.recommendation)
-        write_answer(config, folder, sweep.results, outcome.conclusion)
+        conclusion = outcome.conclusion
+        write_answer(
+            config,
+            folder,
+            sweep.results,
+            conclusion,
+            keep=lambda: keep_another_answer(folder, conclusion.recommendation),
+        )
         say_if_budget_bound(config, outcome)
     return exit_code(outcome)
 

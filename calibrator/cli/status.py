@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 
 from rich.table import Table
@@ -40,7 +41,7 @@ def print_status(root: Path) -> None:
 
 def _next(study: StudyFolder) -> str:
     if study.recommendation.is_file():
-        return f"recommendation: {study.recommendation}; next: calibrate train --from {study.root}"
+        return f"recommendation: {study.recommendation}; next: calibrate train --from {shlex.quote(str(study.root))}"
     if study.is_locked():
         return "a calibrate command is working on this study"
     if study.fit.is_file():

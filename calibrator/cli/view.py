@@ -10,6 +10,7 @@ from calibrator.advice.prediction import ConfirmationRecord
 from calibrator.advice.types import Recommendation
 from calibrator.errors import CorruptStudyError
 from calibrator.handoff.conclude import Conclusion
+from calibrator.handoff.write import read_confirmation
 from calibrator.runlogs.curve import Curve
 from calibrator.study.config import StudyConfig
 from calibrator.study.provenance import git_commit, hardware, versions
@@ -55,9 +56,9 @@ def study_view(
 
 def confirmed(study: StudyFolder, advice: Recommendation | None) -> ConfirmationRecord | None:
     """confirmation.json, where it is about the numbers that are recommended now."""
-    if advice is None or not study.confirmation.is_file():
+    record = None if advice is None else read_confirmation(study)
+    if advice is None or record is None:
         return None
-    record = read_record(study.confirmation, ConfirmationRecord)
     now = (advice.sync_interval, advice.learning_rate, advice.horizon)
     same = any(
         now == (s.sync_interval, s.learning_rate, s.horizon)

@@ -1,7 +1,8 @@
 """What takes long to conclude, kept in the study's `cache/`: digests of logs, the fit with its draws, the suggestion.
 
-Nothing here is an answer of its own. Everything carries a digest of what it was made from (the runs, the recorded
-ratios, the code, the versions of the libraries) and is made anew where that differs; the folder may be deleted.
+Nothing here is an answer of its own. Every file carries a key, the digest of what it was made from (the runs, the
+recorded ratios, the code, the versions of the libraries), and a digest of what it holds. Where one of them differs, or
+the file cannot be read, it is as if the file were not there; the folder may be deleted.
 """
 
 from __future__ import annotations
@@ -15,7 +16,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from pydantic import ValidationError
 
 import calibrator
 from calibrator.advice.types import Suggested
@@ -33,34 +33,33 @@ Stratum = tuple[StratumFit, Posterior | None, tuple[Run, ...]]
 
 def read_logs(study: StudyFolder) -> dict[int, LogSummary]:
     """What was kept of the logs; empty where nothing was, or by other code."""
-    content = _read(study.root / FOLDER / LOGS, _code())
-    try:
-        return {int(number): LogSummary.model_validate(log) for number, log in content.items()}
-    except (ValidationError, ValueError):
-        return {}
+    content = _kept(study.root / FOLDER / LOGS)
+    return {int(number): LogSummary.model_validate(log) for number, log in content.items()}
 
 
 def keep_logs(study: StudyFolder, logs: Logs) -> None:
     trials = {str(number): logs[number].model_dump(mode="json") for number in sorted(logs)}
-    write_json(_folder(study) / LOGS, {"key": _code(), "content": trials})
+    _keep(study.root / FOLDER / LOGS, trials)
 
 
 def read_fit(study: StudyFolder, runs: Sequence[Run]) -> list[Stratum] | None:
     """The strata that were fitted to exactly these runs by this code; None where they were not."""
     from safetensors import SafetensorError, safe_open
 
-    path = study.root / FOLDER / FIT.format(key=fit_key(runs))
-    if not path.is_file():
-        return None
+    key = fit_key(runs)
+    path = study.root / FOLDER / FIT.format(key=key)
     try:
+        if not path.is_file():
+            return None
         with safe_open(path, framework="numpy") as file:
             about = file.metadata() or {}
             arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (no mapping)
-        if about.get("key") != fit_key(runs) or about.get("arrays") != _sum(arrays):
-            return None
-        return [_stratum(i, each, arrays) for i, each in enumerate(json.loads(about["strata"]))]
-    except (OSError, KeyError, TypeError, ValueError, SafetensorError):
+    except (OSError, AttributeError, KeyError, TypeError, ValueError, SafetensorError):
         return None
+    told = about.get("strata", "")
+    if about.get("digest") != _sum(key, told, arrays):
+        return None
+    return [_stratum(i, each, arrays) for i, each in enumerate(json.loads(told))]
 
 
 def keep_fit(study: StudyFolder, runs: Sequence[Run], strata: Sequence[Stratum]) -> None:
@@ -69,17 +68,20 @@ def keep_fit(study: StudyFolder, runs: Sequence[Run], strata: Sequence[Stratum])
 
     if read_fit(study, runs) is not None:
         return
-
     arrays: dict[str, Any] = {}
     for i, (_, posterior, _) in enumerate(strata):
         if posterior is not None:
             arrays |= {f"{i}.{name}": getattr(posterior, name) for name in Posterior.__dataclass_fields__}
-    told = [
-        {"summary": s.model_dump(mode="json"), "runs": [run.model_dump(mode="json") for run in r]}
-        for s, _, r in strata
-    ]
-    about = {"key": fit_key(runs), "arrays": _sum(arrays), "strata": json.dumps(told)}
-    write_atomically(_folder(study) / FIT.format(key=fit_key(runs)), save(arrays, metadata=about))
+    told = json.dumps(
+        [
+            {"summary": s.model_dump(mode="json"), "runs": [run.model_dump(mode="json") for run in r]}
+            for s, _, r in strata
+        ]
+    )
+    key = fit_key(runs)
+    path = study.root / FOLDER / FIT.format(key=key)
+    path.parent.mkdir(exist_ok=True)
+    write_atomically(path, save(arrays, metadata={"digest": _sum(key, told, arrays), "strata": told}))
 
 
 def forget_other_fits(study: StudyFolder, keys: Sequence[str]) -> None:
@@ -91,18 +93,15 @@ def forget_other_fits(study: StudyFolder, keys: Sequence[str]) -> None:
 
 
 def read_suggestion(study: StudyFolder, key: str) -> Suggested | None:
-    content = _read(study.root / FOLDER / SUGGESTED, _code()).get(key)
-    try:
-        return Suggested.model_validate(content) if content else None
-    except ValidationError:
-        return None
+    content = _kept(study.root / FOLDER / SUGGESTED).get(key)
+    return None if content is None else Suggested.model_validate(content)
 
 
 def keep_suggestion(study: StudyFolder, key: str, suggested: Suggested) -> None:
     """Beside those for other intervals, which another horizon may ask for."""
-    path = _folder(study) / SUGGESTED
-    content = _read(path, _code()) | {key: suggested.model_dump(mode="json")}
-    write_json(path, {"key": _code(), "content": dict(sorted(content.items()))})
+    path = study.root / FOLDER / SUGGESTED
+    content = _kept(path) | {key: suggested.model_dump(mode="json")}
+    _keep(path, dict(sorted(content.items())))
 
 
 def fit_key(runs: Sequence[Run]) -> str:
@@ -137,10 +136,12 @@ def _code() -> str:
     return summed.hexdigest()
 
 
-def _sum(arrays: dict[str, Any]) -> str:
-    summed = hashlib.blake2b(digest_size=16)
-    for name in sorted(arrays):
-        summed.update(name.encode() + np.ascontiguousarray(arrays[name]).tobytes())
+def _sum(key: str, told: str, arrays: dict[str, Any]) -> str:
+    """Digest of what a fit is of, of what is told in words and of all arrays: names, types, shapes and bytes."""
+    summed = hashlib.blake2b(f"{key}{told}".encode(), digest_size=16)
+    for name, array in sorted(arrays.items()):
+        summed.update(f"\0{name} {array.dtype} {array.shape}\0".encode())
+        summed.update(np.ascontiguousarray(array).tobytes())
     return summed.hexdigest()
 
 
@@ -150,19 +151,17 @@ def _stratum(number: int, told: dict[str, Any], arrays: dict[str, Any]) -> Strat
     return StratumFit.model_validate(told["summary"]), Posterior(**own) if own else None, runs
 
 
-def _read(path: Path, key: str) -> dict[str, Any]:
-    """Content of a file with this key; empty for any other."""
+def _kept(path: Path) -> dict[str, Any]:
+    """What this code kept in a file, digit by digit as it was; empty for any other."""
     try:
-        kept = json.loads(path.read_bytes())
-    except (OSError, ValueError, RecursionError):
+        kept: Any = json.loads(path.read_bytes()) if path.is_file() else None
+        content: dict[str, Any] = kept["content"]
+        return content if kept["digest"] == _key([json.dumps(content)]) else {}
+    except (OSError, KeyError, TypeError, ValueError, RecursionError):
         return {}
-    if not isinstance(kept, dict) or kept.get("key") != key:
-        return {}
-    content = kept.get("content")
-    return content if isinstance(content, dict) else {}
 
 
-def _folder(study: StudyFolder) -> Path:
-    folder = study.root / FOLDER
-    folder.mkdir(exist_ok=True)
-    return folder
+def _keep(path: Path, content: dict[str, Any]) -> None:
+    if content != _kept(path):
+        path.parent.mkdir(exist_ok=True)
+        write_json(path, {"digest": _key([json.dumps(content)]), "content": content})

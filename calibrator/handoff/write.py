@@ -9,6 +9,7 @@ from typing import Any
 import tomli_w
 from pydantic import ValidationError
 
+from calibrator.advice.prediction import ConfirmationRecord
 from calibrator.advice.types import Recommendation
 from calibrator.errors import StudyConfigError
 from calibrator.handoff.conclude import Conclusion
@@ -25,9 +26,9 @@ HEADER = "# Written by `calibrate`, read by `calibrate train --from`. Learning r
 
 def write_conclusion(config: StudyConfig, study: StudyFolder, conclusion: Conclusion) -> None:
     """Write what the study says now. A recommendation that it replaces is kept as recommendation.previous.json."""
-    write_json(study.fit, conclusion.fit.model_dump(mode="json"))
     advice = conclusion.recommendation
     _keep_previous(study.recommendation, None if advice is None else advice.model_dump(mode="json"))
+    write_json(study.fit, conclusion.fit.model_dump(mode="json"))
     if advice is None:
         study.trainer_toml.unlink(missing_ok=True)
         return
@@ -64,6 +65,13 @@ def read_recommendation(study: StudyFolder) -> Recommendation:
         raise StudyConfigError(f"{study.root} holds no recommendation.json; `calibrate run` makes one")
     anew = "`calibrate recommend STUDY` writes it anew once it is moved away"
     return read_record(study.recommendation, Recommendation, remedy=anew)
+
+
+def read_confirmation(study: StudyFolder) -> ConfirmationRecord | None:
+    """confirmation.json, None where there is none. Raises CorruptStudyError when it is broken."""
+    anew = "move it away; `calibrate confirm STUDY` makes it anew from the runs that were made"
+    there = study.confirmation.exists()
+    return read_record(study.confirmation, ConfirmationRecord, remedy=anew) if there else None
 
 
 def read_run(path: Path) -> RunConfig:

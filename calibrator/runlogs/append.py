@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import os
 from pathlib import Path
 
 from filelock import FileLock
@@ -42,20 +43,32 @@ def append_run(path: Path, run: Run) -> bool:
     """
     if path.exists() and not path.is_file():
         raise LogError(f"{path} is no regular file; name a table to append to")
-    with disk_errors(path), FileLock(path.with_name(f".{path.name}.lock")):
-        if not path.exists():
-            write_atomically(path, _text([*COLUMNS, *run.strata], [_cells(run)]))
-            return True
-        if any(run == held for held in read_runs(path)):
+    path = Path(os.path.realpath(path))  # of a link, the table that it points to
+    with disk_errors(path):
+        if (
+            _with(path, run) is None
+        ):  # what is refused is refused here: the lock leaves a file beside the table
             return False
-        header, rows = _table(path)
-        if any(row["run"] == run.run for row in rows):
-            raise LogError(
-                f"{path} has a run {run.run!r} already: pass --run with another name, or remove that row"
-            )
-        header += [name for name in (*COLUMNS, *run.strata) if name not in header]
-        write_atomically(path, _text(header, [*rows, _cells(run)]))
-        return True
+        with FileLock(path.with_name(f".{path.name}.lock")):
+            text = _with(path, run)  # another command may have appended in between
+            if text is not None:
+                write_atomically(path, text)
+            return text is not None
+
+
+def _with(path: Path, run: Run) -> str | None:
+    """The table with `run` as its last row; None where it is there already."""
+    if not path.exists():
+        return _text([*COLUMNS, *run.strata], [_cells(run)])
+    if any(run == held for held in read_runs(path)):
+        return None
+    header, rows = _table(path)
+    if any(row["run"] == run.run for row in rows):
+        raise LogError(
+            f"{path} has a run {run.run!r} already: pass --run with another name, or remove that row"
+        )
+    header += [name for name in (*COLUMNS, *run.strata) if name not in header]
+    return _text(header, [*rows, _cells(run)])
 
 
 def _table(path: Path) -> tuple[list[str], list[dict[str, str]]]:

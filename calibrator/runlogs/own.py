@@ -38,6 +38,7 @@ WITNESSES = (
 
 SPARSEST = 1000
 """Updates a row, beyond which a number is a broken one: arrays are as long as the largest update."""
+AWAY = "move the folder of the run away"
 LR_TOLERANCE = 1e-6  # relative; both sides are sums of the same doubles
 
 
@@ -54,7 +55,7 @@ def read_metrics(path: Path) -> Curve:
     except (TypeError, ValueError, KeyError, OverflowError):
         for row, number in zip(rows, numbers, strict=True):
             _check_row(row, f"{path}, line {number}")
-        raise CorruptStudyError(f"{path}: its rows do not follow one schema. Remove the trial.") from None
+        raise CorruptStudyError(f"{path}: its rows do not follow one schema; {AWAY}") from None
 
 
 def curve_from_rows(rows: Sequence[Row]) -> Curve:
@@ -104,13 +105,13 @@ def _parse_slowly(texts: list[bytes], numbers: list[int], path: Path) -> tuple[l
     rows: list[Row] = []
     for text, number in zip(texts, numbers, strict=True):
         try:
-            row = json.loads(text)
+            row = json.loads(text.decode())  # of bytes, json guesses the encoding
         except (ValueError, RecursionError) as error:
             if number == numbers[-1]:
                 break
-            raise CorruptStudyError(f"{path}, line {number}: not JSON ({error}). Remove the trial.") from None
+            raise CorruptStudyError(f"{path}, line {number}: not JSON ({error}); {AWAY}") from None
         if not isinstance(row, dict) or "update" not in row:
-            raise CorruptStudyError(f"{path}, line {number}: not a row of metrics (no `update`).")
+            raise CorruptStudyError(f"{path}, line {number}: not a row of metrics (no `update`); {AWAY}")
         rows.append(row)
     return rows, numbers[: len(rows)]
 
@@ -119,7 +120,7 @@ def _check_row(row: Row, where: str) -> None:
     try:
         curve_from_rows([row])
     except (TypeError, ValueError, KeyError, OverflowError) as error:
-        raise CorruptStudyError(f"{where}: not a row of metrics ({error}).") from None
+        raise CorruptStudyError(f"{where}: not a row of metrics ({error}); {AWAY}") from None
 
 
 def _column(rows: Sequence[Row], key: str) -> Floats:

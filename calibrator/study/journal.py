@@ -26,14 +26,15 @@ from trainer.names import EstimatorName
 
 STUDY_NAME = "calibration"
 REMEDY = (
-    "move the file away and run the same command again; finished trials lie in trials/ and are not run twice"
+    "move the file away, then `calibrate run` with the study file makes it anew; finished trials lie in trials/ "
+    "and are not run twice"
 )
 PLAN = "plan:"
 _LARGEST = 10**9
 _DISTRIBUTIONS: dict[str, BaseDistribution] = {
     "estimator": CategoricalDistribution(get_args(EstimatorName)),
     "sync_interval": IntDistribution(1, _LARGEST, log=True),
-    "learning_rate": FloatDistribution(1e-12, 1e3, log=True),
+    "learning_rate": FloatDistribution(1e-300, 1e3, log=True),
     "seed": IntDistribution(0, _LARGEST),
     "updates": IntDistribution(1, _LARGEST),
 }

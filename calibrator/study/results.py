@@ -22,6 +22,7 @@ UNTOLD = 4
 """Exit code of a trial process that could not even write its error.json."""
 PROPOSAL = "proposal.json"
 """Why the trial was made: its stage and what the design proposed."""
+RESTORED = "`calibrate run` writes it anew from the journal"
 CHECK_STAGE = "confirm-check"
 """Begins the stages of `calibrate confirm`; by its first word the sweep takes their runs into the next fit."""
 CHECKED_RUNS = "checked_runs"
@@ -55,9 +56,17 @@ class TrialResult:
 
     @cached_property
     def stage(self) -> str:
-        """Stage of the study that asked for the trial: `round-1`, `confirm-...`; empty where nothing says so."""
+        """Stage of the study that asked for the trial: `round-1`, `confirm-...`. Raises CorruptStudyError.
+
+        A trial that cannot say it is never taken for one of the sweep: confirmations are judged apart from the fit.
+        """
         path = self.folder / PROPOSAL
-        return str(read_json(path).get("stage", "")) if path.is_file() else ""
+        if not path.exists():
+            raise CorruptStudyError(f"{path} is missing; {RESTORED}")
+        stage = read_json(path, remedy=f"move it away; {RESTORED}").get("stage")
+        if not isinstance(stage, str) or not stage:
+            raise CorruptStudyError(f"{path} names no stage; move it away; {RESTORED}")
+        return stage
 
     @property
     def is_check(self) -> bool:
@@ -129,7 +138,9 @@ def strata(config: RunConfig) -> dict[str, str]:
 
 def load_result(folder: Path) -> TrialResult | None:
     """The trial in `folder`, or None while it has no verdict. Raises CorruptStudyError naming a broken file."""
-    if not (folder / VERDICT).is_file():
+    try:
+        (folder / VERDICT).stat()
+    except (FileNotFoundError, NotADirectoryError):  # any other error hides a verdict
         return None
     again = f"move {folder} away: the trial is run again, the others are kept"
     return TrialResult(

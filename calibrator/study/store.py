@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import math
+import os
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -12,7 +15,7 @@ from typing import Any, TypeVar
 from filelock import FileLock, Timeout
 from pydantic import BaseModel, ValidationError
 
-from calibrator.errors import CorruptStudyError, StudyConfigError, StudyMismatchError
+from calibrator.errors import CorruptStudyError, MachineError, StudyConfigError, StudyMismatchError
 from calibrator.nested import changes
 from calibrator.study.config import SCHEMA_VERSION, StudyConfig, describe, parse_config, wrong_version
 from calibrator.study.provenance import code_digest, task_digest
@@ -22,6 +25,8 @@ from trainer.models import model_digest
 CONFIG_FILE, RESOLVED_FILE = "study.toml", "resolved.json"
 PACE = "pace"
 """Folder of the runs that time other batches, with `resources.time_batches`."""
+NUMBER = re.compile(r"0|[1-9][0-9]*", re.ASCII)
+"""Name of a trial's folder: there is one for each number, as `trial` writes it."""
 
 
 @dataclass(frozen=True)
@@ -66,9 +71,17 @@ class StudyFolder:
         return self.root / "trials" / str(number)
 
     def trials(self) -> list[Path]:
-        """Folders of all trials, by number."""
-        folders = [path for path in (self.root / "trials").glob("*") if path.name.isdecimal()]
-        return sorted(folders, key=lambda path: int(path.name))
+        """Folders of all trials, by number. Raises MachineError when they cannot be listed: that is not none."""
+        folder = self.root / "trials"
+        try:
+            names = [name for name in os.listdir(folder) if NUMBER.fullmatch(name)]  # noqa: PTH208 (glob hides errors)
+        except FileNotFoundError:
+            return []
+        except OSError as error:
+            raise MachineError(
+                f"{folder} cannot be listed ({error.strerror}): the trials lie there; make it one that you may read"
+            ) from error
+        return [folder / name for name in sorted(names, key=int)]
 
     def is_locked(self) -> bool:
         """Whether a command works on the study right now."""
@@ -138,8 +151,7 @@ def resolve(config: StudyConfig) -> dict[str, Any]:
 
 def check_unchanged(folder: StudyFolder, resolved: dict[str, Any]) -> None:
     """Raise StudyMismatchError when the trials in `folder` were made with another setting, model, task or code."""
-    before = read_json(folder.resolved)
-    _check_version(folder.resolved, before.get("schema_version"), ANOTHER)
+    before = _read_resolved(folder)
     known = before.get("digests", {})
     found = changes(_filled(before), resolved["setting"])
     differing = [f"{key} was {json.dumps(old)}, is {json.dumps(new)}" for key, old, new in found]
@@ -160,8 +172,7 @@ def open_study(root: Path) -> tuple[StudyFolder, StudyConfig]:
         raise StudyConfigError(
             f"{root} is not a study folder: it has no {RESOLVED_FILE}; `calibrate run` makes one"
         )
-    content = read_json(folder.resolved)
-    _check_version(folder.resolved, content.get("schema_version"), ANOTHER)
+    content = _read_resolved(folder)
     return folder, parse_config(StudyConfig, content.get("config", {}), source=str(folder.resolved))
 
 
@@ -171,9 +182,11 @@ REMAKE = "move it away; `calibrate run` makes it anew"
 
 
 def read_json(path: Path, *, remedy: str = REMAKE) -> dict[str, Any]:
-    """A JSON object; raises CorruptStudyError naming the file and the remedy."""
+    """A JSON object of finite numbers; raises CorruptStudyError naming the file and the remedy."""
+    if path.exists() and not path.is_file():
+        raise CorruptStudyError(f"{path} is no regular file; {remedy}")
     try:
-        content = json.loads(path.read_bytes())
+        content = json.loads(path.read_bytes(), parse_constant=_finite, parse_float=_finite)
     except FileNotFoundError:
         raise CorruptStudyError(f"{path} is missing; {remedy}") from None
     except (ValueError, RecursionError) as error:
@@ -194,6 +207,22 @@ def read_record(path: Path, model: type[RecordT], *, remedy: str = REMAKE) -> Re
         raise CorruptStudyError(f"{path}: {describe(error)}; {remedy}") from error
 
 
+def _read_resolved(folder: StudyFolder) -> dict[str, Any]:
+    content = read_json(folder.resolved)
+    if "schema_version" not in content:
+        raise CorruptStudyError(f"{folder.resolved} has no schema_version; {REMAKE}")
+    _check_version(folder.resolved, content["schema_version"], ANOTHER)
+    return content
+
+
+def _finite(text: str) -> float:
+    """Python reads NaN, Infinity and 1e999; JSON has none of them, and no record holds one."""
+    number = float(text)
+    if not math.isfinite(number):
+        raise ValueError(f"{text} is not a finite number")
+    return number
+
+
 def write_json(path: Path, content: object) -> None:
     """Machine-written configuration and results are JSON, two spaces deep, one final newline."""
     write_atomically(path, json.dumps(content, indent=2, allow_nan=False) + "\n")
@@ -201,7 +230,8 @@ def write_json(path: Path, content: object) -> None:
 
 def _check_version(path: Path, found: object, remedy: str) -> None:
     if wrong := wrong_version(found):
-        raise CorruptStudyError(f"{path}: {wrong}; or {remedy}")
+        joint = ", or" if "install" in wrong else ";"
+        raise CorruptStudyError(f"{path}: {wrong}{joint} {remedy}")
 
 
 def _filled(resolved: dict[str, Any]) -> Any:

@@ -16,7 +16,7 @@ from calibrator.sweep.rounds import Sweep
 
 def check_stage(advice: Recommendation, learning_rate: float) -> str:
     """Name of the stage that checks a recommendation at one rate."""
-    return f"{_checks_of(advice)}{learning_rate:g}"
+    return f"{_checks_of(advice)}{learning_rate!r}"
 
 
 def checks(advice: Recommendation, result: TrialResult) -> bool:
@@ -35,7 +35,7 @@ def in_fit(advice: Recommendation | None, results: Sequence[TrialResult]) -> lis
 
 
 def run_check(sweep: Sweep, advice: Recommendation, learning_rate: float, seeds: int) -> list[TrialResult]:
-    """Make `seeds` runs of T updates at this rate, or what is missing of them; returns all that were ever planned.
+    """Make `seeds` runs of T updates at this rate, or what is missing of them; returns all that were ever made.
 
     What `max_updates` of the sweep does not afford is left out, and the sweep says so in `budget_bound`.
     """
@@ -55,7 +55,8 @@ def run_check(sweep: Sweep, advice: Recommendation, learning_rate: float, seeds:
     ]
     if more:
         sweep.journal.record_plan(name, [*planned, *more])
-    return sweep.stage(name, list, evaluate=True)
+    what = "recommended" if learning_rate == advice.learning_rate else "unsafe"
+    return sweep.stage(name, list, title=f"{what} eta = {learning_rate:g}", most=seeds, evaluate=True)
 
 
 def next_seed(sweep: Sweep) -> int:
@@ -72,4 +73,4 @@ def outcomes(done: Iterable[TrialResult]) -> list[tuple[int, str, bool | None]]:
 
 
 def _checks_of(advice: Recommendation) -> str:
-    return f"{CHECK_STAGE}-S{advice.sync_interval}-eta{advice.learning_rate:g}-T{advice.horizon}-at-"
+    return f"{CHECK_STAGE}-S{advice.sync_interval}-eta{advice.learning_rate!r}-T{advice.horizon}-at-"

@@ -26,7 +26,7 @@ def is_confirmation(question: str, stage: str) -> bool:
 
 def confirmation_stage(question: str, attempt: int, advice: Recommendation) -> str:
     """Name of the stage that confirms a recommendation."""
-    numbers = f"S{advice.sync_interval}-eta{advice.learning_rate:g}-T{advice.horizon}"
+    numbers = f"S{advice.sync_interval}-eta{advice.learning_rate!r}-T{advice.horizon}"
     return f"{CONFIRM}-{question}-{attempt}-{numbers}"
 
 

@@ -49,6 +49,7 @@ class Sweep:
         self.results: list[TrialResult] = []
         """All finished trials, confirmations included."""
         self.budget_bound = False
+        self._restore_purposes()
         self._confirmations = [
             result
             for name in journal.stages()
@@ -75,17 +76,26 @@ class Sweep:
         return self._spent_with([])
 
     def stage(
-        self, name: str, plan: Callable[[], list[ProposedRun]], *, evaluate: bool = False
+        self,
+        name: str,
+        plan: Callable[[], list[ProposedRun]],
+        *,
+        title: str | None = None,
+        most: int | None = None,
+        evaluate: bool = False,
     ) -> list[TrialResult]:
         """Plan a stage once, run what max_updates affords, tell the journal. Returns the finished trials.
 
         Runs are taken in order and while their full lengths fit; what runs leave by ending early is used in turn.
+        Of a plan for more runs than `most` only so many are made; finished ones always count. Progress is shown under
+        `title`, or the stage's name.
         """
         planned = self.journal.plan(name)
         if planned is None:
             planned = plan()
             self.journal.record_plan(name, planned)
         done = self._finished([self.study.trial(number) for number in self.journal.known(name)])
+        planned = planned[: len(planned) if most is None else max(most, len(done))]
         while len(done) < len(planned):
             runs = planned[: len(done) + self._affordable(planned[len(done) :], done)]
             if len(runs) == len(done):
@@ -95,7 +105,7 @@ class Sweep:
                 self._folder(number, name, run, evaluate=evaluate)
                 for number, run in zip(self.journal.numbers(name, runs), runs, strict=True)
             ]
-            self._execute(folders, stage="confirmation" if evaluate else name, spent=self._spent_with(done))
+            self._execute(folders, stage=title or name, spent=self._spent_with(done))
             before, done = len(done), self._finished(folders)
             if len(done) == before:
                 raise CorruptStudyError(
@@ -146,11 +156,19 @@ class Sweep:
                 )
             if found != config:  # logging, which results do not depend on
                 write_json(folder / CONFIG, config.model_dump(mode="json"))
+            _state_purpose(folder, stage, run)
             return folder
         folder.mkdir(parents=True, exist_ok=True)
-        write_json(folder / PROPOSAL, {"stage": stage, **asdict(run)})
+        _state_purpose(folder, stage, run)
         write_json(folder / CONFIG, config.model_dump(mode="json"))
         return folder
+
+    def _restore_purposes(self) -> None:
+        """Where a trial lost its proposal.json, the journal knows why it was made."""
+        for name in self.journal.stages():
+            for number, run in zip(self.journal.known(name), self.journal.plan(name) or [], strict=False):
+                if (folder := self.study.trial(number)).is_dir():
+                    _state_purpose(folder, name, run)
 
     def _plan_round(self) -> list[ProposedRun]:
         """Proposals for all estimators; the one that decides first, so that it gets its runs when updates are short."""
@@ -184,7 +202,7 @@ class Sweep:
         """Runs of the stage `name` at the recommended numbers; none where the updates or the config forbid it."""
         if self.budget_bound or self.config.sweep.confirmations == 0:
             return []
-        return self.stage(name, partial(self._confirmation_plan, advice), evaluate=True)
+        return self.stage(name, partial(self._confirmation_plan, advice), title="confirmation", evaluate=True)
 
     def _recall_other_confirmations(self) -> None:
         """Confirmations of what was recommended for another horizon, risk or rule, and runs that checked an answer."""
@@ -233,6 +251,12 @@ def design_space(config: StudyConfig, estimator: str) -> DesignSpace:
         warmup=config.trainer.warmup,
         risk=config.advice.risk,
     )
+
+
+def _state_purpose(folder: Path, stage: str, run: ProposedRun) -> None:
+    """Write why the trial is made, unless it stands there."""
+    if not (folder / PROPOSAL).exists():
+        write_json(folder / PROPOSAL, {"stage": stage, **asdict(run)})
 
 
 def survived(result: TrialResult) -> float:

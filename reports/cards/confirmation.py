@@ -20,16 +20,16 @@ _COLUMNS = (
 )
 
 
-def confirmation_cards(record: ConfirmationRecord, folder: str) -> tuple[Card, ...]:
-    """Predicted beside observed, and what to do with it."""
+def confirmation_cards(record: ConfirmationRecord, folder: str, again: str) -> tuple[Card, ...]:
+    """Predicted beside observed, and what to do with it; `again` is the command that asks the same question anew."""
     if record.as_predicted:
         command = f"calibrate train --from {shlex.quote(folder)}"
         text = (
-            "The recommendation stands. These runs belong to the study from now on: `calibrate recommend` takes them "
-            "into its fit, and what it then says may differ a little and is not confirmed."
+            f"The recommendation stands. These runs belong to the study from now on: `{again}` takes them into its "
+            "fit, and what it then says may differ a little and is not confirmed."
         )
     else:
-        command = f"calibrate recommend {shlex.quote(folder)}"
+        command = again
         text = "These runs belong to the study from now on: ask for a recommendation that takes them into account."
     return (confirmation_card(record), Card("next", "Next", (Paragraph(text), Code(command))))
 

@@ -92,7 +92,10 @@ def _facts(found: Explanation) -> list[Block]:
         note = f"T = {plural(found.horizon, 'update')} [derived]"
         facts.append(Fact("P(collapse by T)", interval(found.collapse_probability, percent), note))
     if found.eta_max is not None:
-        where = f"at S_eff = {count(found.effective_interval)}, half of the runs are prone there [derived]"
+        where = f"at S_eff = {count(found.effective_interval)}"
+        if found.schedule != "lockstep":
+            where += f", to which S = {count(found.sync_interval)} under {found.schedule} is converted"
+        where += "; half of the runs are prone there [derived]"
         facts.append(Fact("eta_max", interval(found.eta_max, scientific), where))
     if found.over_boundary is not None:
         facts.append(Fact("eta / eta_max", interval(found.over_boundary), "above 1: beyond the boundary"))

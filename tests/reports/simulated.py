@@ -81,6 +81,7 @@ def _write_trial(
     if staleness:
         _add_bias(told, setting, number)
     write_json(folder / "config.json", made.model_dump(mode="json"))
+    write_json(folder / "proposal.json", {"stage": "round-1"})
     (folder / "metrics.jsonl").write_text("".join(encode_row(row) + "\n" for row in told))
     verdict = judge(batch.curve(run), trial_settings(made))
     write_json(folder / "verdict.json", verdict.model_dump(mode="json"))

@@ -141,7 +141,9 @@ class HfEngine:
 
         Tensors made in inference mode have no part in a gradient; those returned here are ordinary ones.
         """
-        tokens, logprobs, masks = (torch.stack([step[i] for step in steps], dim=-1) for i in range(3))
+        tokens, logprobs, masks = (
+            torch.stack(column, dim=-1) for column in zip(*(step[:3] for step in steps), strict=True)
+        )
         versions = torch.tensor([step[3] for step in steps], device=prompt.device)
         pad = (0, self._limit - len(steps))
         return Rollouts(

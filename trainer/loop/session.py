@@ -14,6 +14,7 @@ from trainer.checkpoint import Progress, load_checkpoint, save_checkpoint
 from trainer.config import RunConfig, cumulative_learning_rate, learning_rate_at
 from trainer.engines.protocol import Engine
 from trainer.errors import ConfigError, NonFiniteError
+from trainer.loop.allocator import keep_freed_memory
 from trainer.loop.evaluation import HeldOut
 from trainer.loop.group_probe import group_probe
 from trainer.loop.learner import Learner
@@ -44,6 +45,7 @@ class Session:
         self, config: RunConfig, folder: Path, device: str, on_row: OnRow, team: Team | None = None
     ) -> None:
         torch.set_num_threads(config.cpu_threads)
+        keep_freed_memory()
         self.config, self.folder, self.device, self.on_row = config, folder, device, on_row
         self.task = load_task(config.task)
         available, size = free_memory(device)

@@ -15,6 +15,7 @@ import torch
 from trainer.config import RunConfig
 from trainer.engines import make_engine
 from trainer.errors import TrainerError
+from trainer.loop.allocator import keep_freed_memory
 from trainer.loop.clock import Stopwatch
 from trainer.loop.messages import Applied, Batch, Failed, Push, decode, encode
 from trainer.loop.mismatch import fresh_behaviour
@@ -60,6 +61,7 @@ class _Worker:
     def __init__(self, connection: Connection, assignment: Assignment) -> None:
         self.config = config = RunConfig.model_validate_json(assignment.config)
         torch.set_num_threads(config.cpu_threads)
+        keep_freed_memory()
         self.connection = connection
         self.shared = SharedWeights(assignment.layout, assignment.names)
         self.next = assignment.start

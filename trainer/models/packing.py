@@ -143,7 +143,7 @@ def attend(
     if unknown or options.get("is_causal") is False:
         raise NotPackableError(f"its attention has {unknown[0] if unknown else 'no causal mask'}")
     if isinstance(attention_mask, torch.Tensor):
-        return _in_blocks(query, key, value, shared_prefix, options).transpose(1, 2), None
+        return _in_blocks(query, key, value, shared_prefix, options), None
     flexed: tuple[Tensor, Tensor | None] = flex_attention_forward(
         module, query, key, value, attention_mask, **options
     )
@@ -151,22 +151,19 @@ def attend(
 
 
 def _in_blocks(query: Tensor, key: Tensor, value: Tensor, layout: Layout, options: dict[str, Any]) -> Tensor:
-    """[P, heads, Q, D]."""
+    """[P, Q, heads, D]."""
+    groups, heads, tokens, size = query.shape
     prompt = layout.prompt_mask.shape[1]
-    first = _attention(
-        query[:, :, :prompt], key[:, :, :prompt], value[:, :, :prompt], layout.prompt_block, options
-    )
+    # Split, not sliced: the gradient of a slice is as large as the whole, zeros but for the slice.
+    sizes = [prompt, tokens - prompt]
+    q, k, v = (states.split(sizes, dim=2) for states in (query, key, value))
+    first = _attention(q[0], k[0], v[0], layout.prompt_block, options).transpose(1, 2)
     if layout.length == 0:
         return first
-    found = _attention(
-        _own(query[:, :, prompt:], layout).flatten(0, 1),
-        *(_keys(states, layout) for states in (key, value)),
-        layout.completion_block,
-        options,
-    )
-    groups, (heads, size) = len(query), (found.shape[1], found.shape[-1])
-    parts = found.view(groups, layout.copies, heads, layout.length, size).transpose(1, 2)
-    return torch.cat([first, parts.reshape(groups, heads, -1, size)], dim=2)
+    keys, values = (_behind_prompt(shared, own, layout) for shared, own in (k, v))
+    found = _attention(_own(q[1], layout).flatten(0, 1), keys, values, layout.completion_block, options)
+    completions = found.view(groups, layout.copies, heads, layout.length, size).transpose(2, 3)
+    return torch.cat([first, completions.reshape(groups, -1, heads, size)], dim=1)
 
 
 def _own(states: Tensor, layout: Layout) -> Tensor:
@@ -175,11 +172,10 @@ def _own(states: Tensor, layout: Layout) -> Tensor:
     return states.view(groups, heads, layout.copies, layout.length, size).transpose(1, 2)
 
 
-def _keys(states: Tensor, layout: Layout) -> Tensor:
-    """The prompt before each of its completions. [P, heads, Q, D] -> [P G, heads, L + T, D]."""
-    size = layout.prompt_mask.shape[1]
-    prompt = states[:, None, :, :size].expand(-1, layout.copies, -1, -1, -1)
-    return torch.cat([prompt, _own(states[:, :, size:], layout)], dim=3).flatten(0, 1)
+def _behind_prompt(prompt: Tensor, own: Tensor, layout: Layout) -> Tensor:
+    """The prompt before each of its completions. [P, heads, L, D], [P, heads, G T, D] -> [P G, heads, L + T, D]."""
+    widened = prompt.unsqueeze(1).expand(-1, layout.copies, -1, -1, -1)
+    return torch.cat([widened, _own(own, layout)], dim=3).flatten(0, 1)
 
 
 def _attention(
@@ -216,12 +212,16 @@ def _spelt_out(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, s
     """softmax(q k^T scale + mask) v, heads that share their keys in one matrix product. [B, heads, n, D]."""
     batch, heads, tokens, size = query.shape
     shared = heads // key.shape[1]
-    rows = query.reshape(batch, key.shape[1], shared * tokens, size)
-    scores = (rows @ key.transpose(-1, -2)) * (size**-0.5 if scale is None else scale)
+    rows = query.reshape(-1, shared * tokens, size)
+    bias = query.new_zeros(())
     if mask is not None:
-        scores = scores.masked_fill(~mask.repeat(1, 1, shared, 1), -torch.inf)
+        bias = query.new_zeros(mask.shape).masked_fill(~mask, -torch.inf).repeat(1, 1, shared, 1)
+        bias = bias.expand(-1, key.shape[1], -1, -1).flatten(0, 1) if len(mask) > 1 else bias[0]
+    scores = torch.baddbmm(
+        bias, rows, key.flatten(0, 1).transpose(1, 2), alpha=size**-0.5 if scale is None else scale
+    )
     weights = torch.softmax(scores, dim=-1, dtype=torch.float32).to(value.dtype)
-    return (weights @ value).view(batch, heads, tokens, size)
+    return torch.bmm(weights, value.flatten(0, 1)).view(batch, heads, tokens, size)
 
 
 @dataclass(frozen=True)
@@ -288,12 +288,12 @@ def copies_at_once(model: Any, copies: int, rows: int, prompt: int, length: int)
     """
     shape = shape_of(model.config.get_text_config().to_dict())
     embeddings = model.get_input_embeddings().weight
-    weights = sum(p.numel() for p in model.parameters()) - embeddings.numel()
+    weights: int = sum(p.numel() for p in model.parameters()) - embeddings.numel()
     entry = 2 * shape.layers * shape.queries
 
     def cost(m: int) -> float:
         tokens = prompt + m * length
-        return (tokens * weights + tokens**2 * entry) / m
+        return float(tokens * weights + tokens**2 * entry) / m
 
     def fits(m: int) -> bool:
         return rows // m * (prompt + m * length) ** 2 * 4 <= LOGIT_BYTES

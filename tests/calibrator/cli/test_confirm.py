@@ -134,6 +134,38 @@ def test_more_seeds_are_added_to_those_that_ran(calibrate: Calibrate, study: Pat
     assert record(study) == many
 
 
+def test_runs_that_were_only_planned_bind_nobody(calibrate: Calibrate, study: Path, stand: Stand) -> None:
+    refused = calibrate("confirm", study, "--seeds", 30, "--max-updates", 1)
+    assert refused.exit_code == 4
+    assert stand.made == 0
+    enough = refused.stderr.split("--max-updates to ")[1].split(",")[0]
+    assert calibrate("confirm", study, "--seeds", 1).exit_code in (0, 3)
+    assert stand.made == 2
+    assert calibrate("confirm", study, "--seeds", 30, "--max-updates", enough).exit_code in (0, 3)
+    assert stand.made == 60
+
+
+def test_a_lost_journal_is_not_begun_anew(calibrate: Calibrate, study: Path, stand: Stand) -> None:
+    (study / "journal.log").unlink()
+    answer = calibrate("confirm", study)
+    assert answer.exit_code == 2
+    assert "`calibrate run`" in answer.stderr
+    assert stand.made == 0
+
+
+def test_rates_that_differ_late_are_other_runs(calibrate: Calibrate, study: Path, stand: Stand) -> None:
+    for rate in ("0.00812345671", "0.00812345699"):
+        calibrate("confirm", study, "--seeds", 1, "--unsafe-learning-rate", rate)
+        assert record(study).settings[1].learning_rate == float(rate)
+    assert stand.made == 3
+
+
+def test_the_question_is_kept_in_what_to_type_next(calibrate: Calibrate, study: Path, stand: Stand) -> None:
+    calibrate("recommend", study, "--horizon", 800, "--risk", 0.1)
+    said = " ".join(calibrate("confirm", study, "--seeds", 1).stdout.split())
+    assert "--horizon 800 --risk 0.1" in said
+
+
 def test_the_runs_enter_the_next_fit_with_a_note(calibrate: Calibrate, study: Path, stand: Stand) -> None:
     before = json.loads(calibrate("fit", study, "--json").stdout)["strata"][0]["runs"]
     advice = json.loads(calibrate("recommend", study, "--dry-run", "--json").stdout)
@@ -225,6 +257,40 @@ def test_recommendations_that_no_trial_can_check_are_refused(
     (study / "recommendation.json").unlink()
     assert "recommendation.json" in calibrate("confirm", study).stderr
     assert stand.made == 0
+
+
+@pytest.mark.parametrize(
+    "content",
+    ["{", '{"settings": [1, 2], "schema_version": 1}', '{"schema_version": 2}', "unknown key", "a folder"],
+)
+def test_a_record_that_is_none_is_refused_before_any_run(
+    calibrate: Calibrate, study: Path, stand: Stand, content: str
+) -> None:
+    calibrate("confirm", study, "--seeds", 1)
+    path, made = study / "confirmation.json", stand.made
+    before = path.read_text()
+    if content == "unknown key":
+        content = json.dumps({**json.loads(before), "colour": "red"})
+    path.unlink()
+    path.mkdir() if content == "a folder" else path.write_text(content)
+    answer = calibrate("confirm", study, "--seeds", 2, "--unsafe-factor", 5)
+    assert (answer.exit_code, answer.stderr.count("\n")) == (2, 1), answer.stderr
+    assert "confirmation.json" in answer.stderr
+    assert "move it away; `calibrate confirm STUDY` makes it anew" in answer.stderr
+    assert stand.made == made
+    assert path.is_dir() or path.read_text() == content
+    path.rename(study / "away")  # the remedy
+    calibrate("confirm", study, "--seeds", 1)
+    assert path.read_text() == before
+    assert stand.made == made
+    assert not (study / "confirmation.previous.json").exists()
+
+
+def test_without_trials_the_next_step_is_named(calibrate: Calibrate, study: Path, stand: Stand) -> None:
+    shutil.rmtree(study / "trials")
+    answer = calibrate("confirm", study)
+    assert answer.exit_code == 3
+    assert "next: the same `calibrate run` again" in answer.stderr
 
 
 def test_a_study_of_other_code_is_refused(calibrate: Calibrate, study: Path, stand: Stand) -> None:

@@ -104,3 +104,15 @@ def test_the_longest_l_is_the_same_as_in_the_recommendation(calibrate: Calibrate
     advice = json.loads((study / "recommendation.json").read_text())
     found = explained(calibrate, study, advice["sync_interval"], advice["learning_rate"])
     assert found["longest_cumulative_lr"] == pytest.approx(advice["valid_for"]["longest_cumulative_lr"])
+
+
+def test_under_overlap_a_point_is_what_the_frontier_says_of_it(calibrate: Calibrate, study: Path) -> None:
+    calibrate("recommend", study, "--schedule", "overlap")
+    advice = json.loads((study / "recommendation.json").read_text())
+    for row in advice["frontier"]:
+        found = explained(calibrate, study, row["sync_interval"], row["learning_rate"])
+        assert found["schedule"] == "overlap"
+        assert found["eta_max"] == row["eta_max"]
+        assert found["limit"] == row["max_learning_rate"]
+    between = explained(calibrate, study, 2, 1e-3)
+    assert between["effective_interval"] == 6  # mean lag 2.5, as lockstep with S = 6

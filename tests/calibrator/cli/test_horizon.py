@@ -13,6 +13,7 @@ import pytest
 from typer.testing import Result
 
 from calibrator.laws import fit
+from calibrator.study.store import StudyFolder
 
 TABLES = Path(__file__).parents[2] / "data" / "tables"
 HEADER = (
@@ -192,7 +193,19 @@ def test_a_broken_or_missing_cache_changes_nothing(calibrate: Calibrate, study: 
         assert dry(calibrate, study) == before
 
 
-def test_hours_without_end_are_as_many_updates_as_there_can_be(calibrate: Calibrate, study: Path) -> None:
-    answer = calibrate("recommend", study, "--horizon", "1e308h", "--dry-run", "--json")
-    assert answer.exit_code == 0
-    assert json.loads(answer.stdout)["horizon"] == 10**9
+def test_hours_without_end_are_refused_like_other_units(calibrate: Calibrate, study: Path) -> None:
+    for horizon in ("1e308h", "1e10"):
+        answer = calibrate("recommend", study, "--horizon", horizon, "--dry-run", "--json")
+        assert answer.exit_code == 2
+        assert "1000000000 updates" in answer.stderr
+
+
+def test_a_dry_run_wants_no_lock_and_leaves_nothing(calibrate: Calibrate, study: Path) -> None:
+    with StudyFolder(study).locked():
+        assert calibrate("recommend", study, "--dry-run").exit_code == 0
+
+
+def test_less_lag_than_overlap_can_have_is_said(calibrate: Calibrate, study: Path) -> None:
+    answer = calibrate("recommend", study, "--schedule", "overlap", "--max-lag", 0, "--dry-run")
+    assert answer.exit_code == 3
+    assert "at least 1 update" in " ".join(answer.stdout.split())

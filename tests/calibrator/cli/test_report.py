@@ -129,7 +129,18 @@ def test_a_study_without_any_trial_has_a_report(tmp_path: Path) -> None:
 def test_trials_that_came_after_the_recommendation_are_said(study: Path) -> None:
     last = max(int(path.name) for path in (study / "trials").iterdir())
     shutil.copytree(study / "trials" / str(last), study / "trials" / str(last + 1))
-    assert "`calibrate recommend` takes all of them" in " ".join(report(study).stdout.split())
+    said = " ".join(report(study).stdout.split())
+    assert f"`calibrate recommend {study}` takes all of them" in said.replace(
+        f"recommend{study}", f"recommend {study}"
+    )
+
+
+def test_a_lost_recommendation_is_not_made_up(study: Path) -> None:
+    (study / "recommendation.json").unlink()
+    said = " ".join(report(study).stdout.split())
+    assert "recommendation.json is gone" in said
+    assert f"calibrate recommend {study}" in said
+    assert "eta = " not in said.split("NEXT")[1]
 
 
 def test_mistakes_end_with_one_clear_line(tmp_path: Path, study: Path) -> None:
@@ -150,12 +161,35 @@ def test_only_reports_and_plain_files_are_replaced(study: Path, tmp_path: Path) 
     pipe = tmp_path / "pipe.html"
     os.mkfifo(pipe)
     before = (study / "fit.json").read_bytes()
-    for out in (study / "fit.json", study / "trials" / "0" / "verdict.json", pipe, Path(), tmp_path):
+    (study / "trials" / "0" / "log.json").symlink_to(tmp_path / "elsewhere.json")
+    inside = [study / name for name in ("fit.json", "report/x.json", "cache/report.md", "x/../fit.json")]
+    inside += [study / "trials" / "0" / name for name in ("verdict.json", "report.json", "log.json")]
+    for out in (*inside, pipe, Path(), tmp_path):
         answer = report(study, "--format", "json", "--out", out)
         assert (answer.exit_code, answer.stderr.count("\n")) == (2, 1), answer.stderr
     assert (study / "fit.json").read_bytes() == before
     assert stat.S_ISFIFO(pipe.stat().st_mode)
+    assert not {"report", "cache"} & {path.name for path in study.iterdir()}
     assert report(study, "--out", study / "report.json").exit_code == 0
+
+
+def test_a_confirmation_that_is_none_is_made_anew_by_confirm(study: Path) -> None:
+    (study / "confirmation.json").write_text("{")
+    answer = report(study)
+    assert answer.exit_code == 2
+    assert "confirmation.json" in answer.stderr
+    assert "`calibrate confirm STUDY` makes it anew" in answer.stderr
+
+
+def test_trials_that_cannot_be_listed_are_an_error(study: Path) -> None:
+    before = (study / "fit.json").read_bytes()
+    (study / "trials").rename(study / "moved")
+    (study / "trials").write_text("")
+    answer = report(study)
+    assert (answer.exit_code, answer.stderr.count("\n")) == (5, 1)
+    assert f"{study / 'trials'} cannot be listed" in answer.stderr
+    assert not (study / "report.md").exists()
+    assert (study / "fit.json").read_bytes() == before
 
 
 @pytest.mark.parametrize("content", ["[]\n", "[" * 200_000 + "\n", '{"generate": "x"}\n'])

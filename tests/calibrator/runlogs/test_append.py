@@ -81,6 +81,30 @@ def test_a_file_that_is_no_table_is_left_alone(tmp_path: Path) -> None:
     assert table.read_text() == "my notes\n"
 
 
+def test_what_is_refused_leaves_nothing_beside(tmp_path: Path) -> None:
+    notes, table = tmp_path / "fit.json", tmp_path / "runs.csv"
+    notes.write_text("{}")
+    with pytest.raises(StudyConfigError):
+        append_run(notes, run())
+    assert [path.name for path in tmp_path.iterdir()] == ["fit.json"]
+    append_run(table, run())
+    table.with_name(".runs.csv.lock").unlink()
+    with pytest.raises(LogError):
+        append_run(table, run(updates=481))
+    assert not append_run(table, run())
+    assert {path.name for path in tmp_path.iterdir()} == {"fit.json", "runs.csv"}
+
+
+def test_a_link_stays_one(tmp_path: Path) -> None:
+    (tmp_path / "kept").mkdir()
+    table = tmp_path / "runs.csv"
+    table.symlink_to(tmp_path / "kept" / "mine.csv")
+    append_run(table, run())
+    append_run(table, run("b"))
+    assert table.is_symlink()
+    assert len(read_runs(tmp_path / "kept" / "mine.csv")) == 2
+
+
 def test_several_commands_at_a_time_lose_no_row(tmp_path: Path) -> None:
     table = tmp_path / "runs.csv"
     with ThreadPoolExecutor(8) as pool:

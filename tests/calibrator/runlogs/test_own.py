@@ -110,6 +110,13 @@ def test_garbage_in_the_middle_names_file_and_line(path: Path, line: str) -> Non
         read_metrics(path)
 
 
+def test_a_block_of_zeros_is_named_as_what_it_is(path: Path) -> None:
+    """As after a power cut. Of bytes, json takes the zeros for another encoding."""
+    write(path, [row(0)], '{"update"\0\0\0\0: 1}\n\0\0{"update": 1}\n' + json.dumps(row(3)) + "\n")
+    with pytest.raises(CorruptStudyError, match=r"line 2: not JSON \((?!.*utf-16).*\); move .* away$"):
+        read_metrics(path)
+
+
 def test_non_finite_reward_is_left_out() -> None:
     curve = curve_from_rows([row(0), row(1, reward_mean=None), row(2)])
     assert curve.rewards.value.size == 2

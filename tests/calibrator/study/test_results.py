@@ -33,6 +33,7 @@ def trial(tmp_path: Path) -> Path:
     (folder / "metrics.jsonl").write_text("".join(encode_row(row) + "\n" for row in rows))
     (folder / "verdict.json").write_text(verdict.model_dump_json())
     (folder / "summary.json").write_text(json.dumps(summary))
+    (folder / "proposal.json").write_text('{"stage": "round-1"}')
     (folder / "timings.jsonl").write_text('{"update":0,"learn":0.1,"synchronize":0.01}\n')
     return folder
 
@@ -77,3 +78,35 @@ def test_broken_timings_are_named(trial: Path) -> None:
     (trial / "timings.jsonl").write_text("x\n")
     with pytest.raises(CorruptStudyError, match=r"timings\.jsonl"):
         cycles(trial)
+
+
+@pytest.mark.parametrize("content", [None, "[", "{}", '{"stage": 3}', '{"stage": ""}'])
+def test_a_trial_that_cannot_say_why_it_was_made_is_refused(trial: Path, content: str | None) -> None:
+    """As one of the sweep it would enter the fit, which a confirmation does not."""
+    result = load_result(trial)
+    assert result is not None
+    assert (result.stage, result.is_check) == ("round-1", False)
+    (trial / "proposal.json").unlink()
+    if content is not None:
+        (trial / "proposal.json").write_text(content)
+    result = load_result(trial)
+    assert result is not None
+    with pytest.raises(CorruptStudyError, match=r"proposal\.json.*`calibrate run` writes it anew"):
+        _ = result.stage
+
+
+@pytest.mark.parametrize("number", ["NaN", "-Infinity", "1e999"])
+def test_numbers_that_are_not_finite_are_named(trial: Path, number: str) -> None:
+    content = json.loads((trial / "verdict.json").read_text()) | {"onset_updates": ["x", "x"]}
+    (trial / "verdict.json").write_text(json.dumps(content).replace('"x"', number))
+    with pytest.raises(CorruptStudyError, match=rf"verdict\.json.*{number} is not a finite number.*; move"):
+        load_result(trial)
+
+
+def test_an_unreadable_folder_is_not_a_trial_without_verdict(trial: Path) -> None:
+    (trial / "verdict.json").unlink()
+    assert load_result(trial) is None
+    loop = trial.with_name("4")
+    loop.symlink_to(loop)  # stands for all that root may not do either
+    with pytest.raises(OSError, match="4/verdict"):
+        load_result(loop)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from calibrator.errors import CorruptStudyError, StudyConfigError, StudyMismatchError
+from calibrator.errors import CorruptStudyError, MachineError, StudyConfigError, StudyMismatchError
 from calibrator.study.config import StudyConfig, parse_config
 from calibrator.study.provenance import task_digest
 from calibrator.study.store import StudyFolder, open_study, prepare, read_json
@@ -96,3 +96,32 @@ def test_a_key_that_came_in_since_counts_as_its_default(tmp_path: Path) -> None:
     folder.resolved.write_text(json.dumps(content))
     with pytest.raises(StudyMismatchError, match=r"probe\.every was 99"):
         prepare(study(tmp_path / "s"), "")
+
+
+def test_a_trial_has_one_name(tmp_path: Path) -> None:
+    for name in ("10", "2", "0", "008", "00", "٣", "²", "-1", "1.old", "2\n"):
+        (tmp_path / "trials" / name).mkdir(parents=True)
+    assert [path.name for path in StudyFolder(tmp_path).trials()] == ["0", "2", "10"]
+
+
+def test_trials_that_cannot_be_listed_are_not_none(tmp_path: Path) -> None:
+    assert StudyFolder(tmp_path).trials() == []
+    (tmp_path / "trials").write_text("")
+    with pytest.raises(MachineError, match="trials cannot be listed"):
+        StudyFolder(tmp_path).trials()
+
+
+def test_a_resolved_file_without_version_is_damaged_not_old(tmp_path: Path) -> None:
+    folder = prepare(study(tmp_path / "s"), "")
+    folder.resolved.write_text("{}")
+    with pytest.raises(CorruptStudyError, match="no schema_version; move it away; `calibrate run`"):
+        open_study(folder.root)
+    folder.resolved.unlink()  # the remedy
+    prepare(study(tmp_path / "s"), "")
+    assert open_study(folder.root)[0] == folder
+
+
+def test_a_pipe_is_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "cost.json")
+    with pytest.raises(CorruptStudyError, match="no regular file; move it away"):
+        read_json(tmp_path / "cost.json")

@@ -180,6 +180,24 @@ def test_a_trial_folder_of_another_plan_is_named(tmp_path: Path) -> None:
         sweep(study(tmp_path / "s"), Executor(ceiling))
 
 
+def test_a_lost_proposal_is_written_anew_from_the_journal(tmp_path: Path) -> None:
+    """Also that of a confirmation of an earlier answer, and where the journal is lost, too."""
+    folder = study(tmp_path / "s")
+    sweep(folder, Executor(ceiling))
+    paths = sorted((tmp_path / "s").glob("trials/*/proposal.json"))
+    before = {path: path.read_bytes() for path in paths}
+    assert any(b"confirm-" in content for content in before.values())
+    for path in paths:
+        path.unlink()
+    sweep(folder, Executor(ceiling))
+    assert {path: path.read_bytes() for path in paths} == before
+    for path in paths:
+        path.unlink()
+    (tmp_path / "s" / "journal.log").unlink()
+    sweep(folder, Executor(ceiling))
+    assert {path: path.read_bytes() for path in paths} == before
+
+
 def again(folder: Path, *, advice: dict[str, object] | None = None, **settings: object) -> SweepResult:
     """The same study with settings changed that may change."""
     config = study(folder, **settings)
