@@ -137,8 +137,9 @@ class HfEngine:
 
         Tensors made in inference mode have no part in a gradient; those returned here are ordinary ones.
         """
-        tokens, logprobs, masks = (torch.stack([step[i] for step in steps], dim=-1) for i in range(3))
-        versions = torch.tensor([step[3] for step in steps], device=prompt.device)
+        columns = list(zip(*steps, strict=True))
+        tokens, logprobs, masks = (torch.stack(column, dim=-1) for column in columns[:3])
+        versions = torch.tensor(columns[3], device=prompt.device)
         pad = (0, self._limit - len(steps))
         return Rollouts(
             prompt=prompt.clone(),

@@ -155,13 +155,19 @@ def _in_blocks(query: Tensor, key: Tensor, value: Tensor, layout: Layout, option
     groups, heads, tokens, size = query.shape
     prompt = layout.prompt_mask.shape[1]
     # Split, not sliced: the gradient of a slice is as large as the whole, zeros but for the slice.
-    parts = [states.split([prompt, tokens - prompt], dim=2) for states in (query, key, value)]
-    first = _attention(*(part[0] for part in parts), layout.prompt_block, options).transpose(1, 2)
+    (query, own), (key, own_key), (value, own_value) = (
+        states.split([prompt, tokens - prompt], dim=2) for states in (query, key, value)
+    )
+    first = _attention(query, key, value, layout.prompt_block, options).transpose(1, 2)
     if layout.length == 0:
         return first
-    (_, own), *others = parts
-    behind = [_behind_prompt(*part, layout) for part in others]
-    found = _attention(_own(own, layout).flatten(0, 1), *behind, layout.completion_block, options)
+    found = _attention(
+        _own(own, layout).flatten(0, 1),
+        _behind_prompt(key, own_key, layout),
+        _behind_prompt(value, own_value, layout),
+        layout.completion_block,
+        options,
+    )
     completions = found.view(groups, layout.copies, heads, layout.length, size).transpose(2, 3)
     return torch.cat([first, completions.reshape(groups, -1, heads, size)], dim=1)
 
@@ -288,7 +294,7 @@ def copies_at_once(model: Any, copies: int, rows: int, prompt: int, length: int)
     """
     shape = shape_of(model.config.get_text_config().to_dict())
     embeddings = model.get_input_embeddings().weight
-    weights = sum(p.numel() for p in model.parameters()) - embeddings.numel()
+    weights: int = sum(p.numel() for p in model.parameters()) - embeddings.numel()
     entry = 2 * shape.layers * shape.queries
 
     def cost(m: int) -> float:
