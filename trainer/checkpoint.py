@@ -13,23 +13,24 @@ import json
 import os
 import re
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
 from torch import Tensor
 
+from trainer.distributed.shards import local, span
 from trainer.errors import ConfigError
 from trainer.files import replacing
-from trainer.loop.learner import Learner
+from trainer.loop.learner import PREVIOUS, Learner
+from trainer.models.adapters import trained_parameters
+from trainer.tensorfile import Entry, write_tensors
 
 PATTERN = "checkpoint-*.safetensors"
-_PREVIOUS = "previous_gradient"
 _UNREADABLE = (SafetensorError, KeyError, TypeError, ValueError, OSError)
 
 
@@ -45,6 +46,8 @@ class Progress:
     """Bytes of metrics.jsonl that belong to the updates before."""
     timings_offset: int
     held_out_before: float | None
+    base: str | None = None
+    """Digest of the model that adapters were trained on; None where all weights are trained, and all are here."""
 
     def __post_init__(self) -> None:
         counts = (self.update, self.metrics_offset, self.timings_offset)
@@ -67,14 +70,10 @@ def save_checkpoint(folder: Path, learner: Learner, progress: Progress, *, keep:
 
     Raises OSError when the disk is full or not writable; the checkpoints before stay.
     """
-    tensors = dict(_named_state(learner))
-    if learner.previous_gradient is not None:
-        tensors[_PREVIOUS] = learner.previous_gradient
-    content = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
     path = checkpoint_path(folder, progress.update)
     _remove_unfinished(folder)
-    with replacing(path) as beside, _os_errors(path):
-        save_file(content, beside, metadata={"progress": json.dumps(asdict(progress))})
+    with replacing(path) as beside:
+        write_tensors(beside, list(_entries(learner)), {"progress": json.dumps(asdict(progress))})
     _sync_folder(folder)
     # Later ones are left over from before a fallback to an older checkpoint: nothing could be read from them.
     kept = [other for other in checkpoints(folder) if _key(other) <= progress.update][-keep:]
@@ -83,10 +82,14 @@ def save_checkpoint(folder: Path, learner: Learner, progress: Progress, *, keep:
             other.unlink()
 
 
-def load_checkpoint(folder: Path, learner: Learner, *, config: str) -> Progress | None:
+def load_checkpoint(
+    folder: Path, learner: Learner, *, config: str, base: str | None = None
+) -> Progress | None:
     """Restore `learner` in place from the newest checkpoint that can be read; None when there is no checkpoint.
 
-    Raises ConfigError when that one was made with another config or none can be read.
+    `base` is the digest of the model, where adapters are trained: only these are in the checkpoint.
+
+    Raises ConfigError when that one was made with another config or model, or none can be read.
     """
     found = checkpoints(folder)
     for path in reversed(found):
@@ -96,6 +99,11 @@ def load_checkpoint(folder: Path, learner: Learner, *, config: str) -> Progress 
                 if progress.config != config:
                     raise ConfigError(
                         f"{path}: made with another configuration; use another folder, or delete this one"
+                    )
+                if progress.base != base:
+                    raise ConfigError(
+                        f"{path}: its adapters were trained on other weights than model.path has now; put those back, "
+                        "or use another folder"
                     )
                 _restore(learner, file)
                 return progress
@@ -122,7 +130,8 @@ def _restore(learner: Learner, file: Any) -> None:
     Raises ValueError, having changed nothing, when the file does not fit.
     """
     names = set(file.keys())
-    parameters = dict(learner.policy.model.named_parameters())
+    parameters = trained_parameters(learner.policy.model)
+    count = sum(parameter.numel() for parameter in parameters.values())
     state: dict[Tensor, dict[str, Tensor]] = {
         # Adam makes its state at the first step; an explicit one is what the tensors are copied into.
         parameter: {
@@ -134,22 +143,40 @@ def _restore(learner: Learner, file: Any) -> None:
         if f"step.{name}" in names  # else it never got a gradient, so Adam never made a state for it
     }
     own = dict(_named(parameters, state))
-    strange = own.keys() ^ (names - {_PREVIOUS})
+    strange = own.keys() ^ (names - {PREVIOUS})
     strange |= {name for name in own.keys() & names if file.get_slice(name).get_shape() != [*own[name].shape]}
     if strange:
         raise ValueError(f"its tensors do not fit the model: {sorted(strange)[:3]}")
     with torch.no_grad():
         for name, tensor in own.items():
-            tensor.copy_(file.get_tensor(name))
+            local(tensor).copy_(file.get_slice(name)[span(tensor)] if tensor.ndim else file.get_tensor(name))
     learner.optimizer.state.clear()
     learner.optimizer.state.update(state)
-    device = learner.parameters[0].device
-    learner.previous_gradient = file.get_tensor(_PREVIOUS).to(device) if _PREVIOUS in names else None
+    learner.previous_gradient = None
+    if PREVIOUS in names:
+        flat = file.get_slice(PREVIOUS)
+        # Of a model that does not use all of its weights, which has no gradient for each: the cosine is left out once.
+        parts = _spans(parameters.values()) if flat.get_shape() == [count] else [slice(0, None)]
+        device = learner.parameters[0].device
+        learner.previous_gradient = torch.cat([flat[part] for part in parts]).to(device)
 
 
-def _named_state(learner: Learner) -> Iterator[tuple[str, Tensor]]:
-    """Weights, tied ones once, and the optimizer's moments of every trained parameter."""
-    return _named(dict(learner.policy.model.named_parameters()), learner.optimizer.state)
+def _spans(parameters: Iterable[Tensor]) -> Iterator[slice]:
+    """Where what this process holds of each lies in the flat gradient of all."""
+    start = 0
+    for parameter in parameters:
+        rows, row = span(parameter), parameter.numel() // max(1, len(parameter))
+        yield slice(start + rows.start * row, start + rows.stop * row)
+        start += parameter.numel()
+
+
+def _entries(learner: Learner) -> Iterator[Entry]:
+    """Weights that are trained, tied ones once, their optimizer's moments, and the last gradient."""
+    parameters = trained_parameters(learner.policy.model)
+    for name, tensor in _named(parameters, learner.optimizer.state):
+        yield Entry(name, tensor.shape, partial(learner.parts, name))
+    if learner.previous_gradient is not None:
+        yield Entry(PREVIOUS, (learner.gradient_size,), partial(learner.parts, PREVIOUS))
 
 
 def _named(parameters: dict[str, Any], state: Any) -> Iterator[tuple[str, Tensor]]:
@@ -181,15 +208,3 @@ def _sync_folder(folder: Path) -> None:
         os.fsync(handle)
     finally:
         os.close(handle)
-
-
-@contextmanager
-def _os_errors(path: Path) -> Iterator[None]:
-    """safetensors reports a full disk as an error of its own, with the system's number in its text."""
-    try:
-        yield
-    except SafetensorError as error:
-        number = re.search(r"os error (\d+)", str(error))
-        if number is None:
-            raise
-        raise OSError(int(number[1]), os.strerror(int(number[1])), str(path)) from error

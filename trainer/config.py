@@ -74,6 +74,21 @@ class Thresholds(Config):
     """Tokens whose ratio is above 1 + mis_high have no weight, `mis` only."""
 
 
+class LoraConfig(Config):
+    """Low-rank adapters (LoRA, arXiv 2106.09685): W stays as it is, B and A of W + (alpha / rank) B A are trained.
+
+    Nothing is dropped out: the engine samples from the very policy that is trained.
+    """
+
+    rank: Annotated[int, Field(ge=1, le=4096)] = 16
+    """Columns of B and rows of A."""
+    alpha: Annotated[float, Field(gt=0, le=1e6)] = 32.0
+    """B A is scaled by alpha / rank."""
+    target_modules: Literal["all-linear"] | Annotated[tuple[str, ...], Field(min_length=1)] = "all-linear"
+    """Names of the linear layers that get adapters, such as `["q_proj", "v_proj"]`; `all-linear`: all of them but the
+    output head."""
+
+
 class TrainerConfig(Config):
     """What is held fixed over a sweep: the laws hold for these settings only."""
 
@@ -110,6 +125,8 @@ class TrainerConfig(Config):
     """Precision of the forward and backward passes; the optimizer always holds float32 weights."""
     gradient_checkpointing: bool = False
     """Recompute activations in the backward pass: less memory for about a third more time."""
+    lora: LoraConfig | None = None
+    """Train low-rank adapters; left out: all weights are trained."""
     prompt_limit: Annotated[int, Field(ge=1, le=10**6)] | None = None
     """Largest number of prompt tokens; left out: what the model's positions leave beside the response."""
     share_prompts: bool = True
@@ -151,6 +168,8 @@ class VllmConfig(Config):
     """GiB of key-value cache on a CPU."""
     max_sequences: Annotated[int, Field(ge=1)] = 256
     """Sequences that are decoded together (`max_num_seqs`)."""
+    tensor_parallel: Annotated[int, Field(ge=1)] = 1
+    """GPUs that one copy of the model is spread over (`tensor_parallel_size`), `vllm-server` only."""
     sleep: bool = True
     """On a GPU shared with the learner, in lockstep: free vLLM's memory while the learner works."""
     transfer: Literal["auto", "file", "ipc", "nccl"] = "auto"
@@ -175,7 +194,7 @@ OPERATIONAL: dict[str, Any] = {
     "log": True,
     "checkpoints_kept": True,
     "overlap": {"patience"},
-    "vllm": {"memory_share", "cache_gib", "sleep", "transfer", "port", "start_timeout"},
+    "vllm": {"memory_share", "cache_gib", "sleep", "tensor_parallel", "transfer", "port", "start_timeout"},
 }
 """Keys of a run that its results do not depend on: they may change when it is continued."""
 
@@ -216,6 +235,15 @@ class RunConfig(Config):
             raise ValueError(
                 f"trainer.warmup = {self.trainer.warmup} is longer than updates = {self.updates}: "
                 "shorten the warm-up or lengthen the run"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _one_process_has_one_gpu(self) -> RunConfig:
+        if self.vllm.tensor_parallel > 1 and self.engine != "vllm-server":
+            raise ValueError(
+                f"vllm.tensor_parallel = {self.vllm.tensor_parallel} needs GPUs beside the learner's: set "
+                'engine = "vllm-server" (in a study: resources.engine)'
             )
         return self
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from trainer.models.memory import Gpus
+
 
 def free_memory(device: str = "cpu") -> tuple[int | None, int | None]:
     """Bytes that a run may still take on `device`, and the GPU's own size (None on a CPU)."""
@@ -13,6 +15,15 @@ def free_memory(device: str = "cpu") -> tuple[int | None, int | None]:
 
     free, size = torch.cuda.mem_get_info(device)
     return free, size
+
+
+def visible_gpus() -> Gpus | None:
+    """Free memory of this process's first GPU, and how many it sees; None without any."""
+    import torch
+
+    if not torch.cuda.is_available():
+        return None
+    return Gpus(torch.cuda.mem_get_info("cuda:0")[0], torch.cuda.device_count())
 
 
 def host_memory(*, proc: Path = Path("/proc"), cgroup: Path = Path("/sys/fs/cgroup")) -> int | None:

@@ -355,6 +355,10 @@ def train(
     keep_going: Annotated[
         bool, typer.Option("--keep-going", help="Do not end the run when it has certainly collapsed.")
     ] = False,
+    processes: Annotated[
+        int,
+        typer.Option("--processes", min=1, help="Processes that share the learner's weights, one a GPU."),
+    ] = 1,
 ) -> None:
     """Train with the recommended settings."""
     from calibrator.cli.train import Overrides, train_from
@@ -369,7 +373,9 @@ def train(
         max_lag=max_lag,
         engine=engine,
     )
-    raise typer.Exit(train_from(source, out=out, changes=changes, seed=seed, keep_going=keep_going))
+    raise typer.Exit(
+        train_from(source, out=out, changes=changes, seed=seed, keep_going=keep_going, processes=processes)
+    )
 
 
 @app.command(short_help="Judge a log: whether and when the run collapsed.")

@@ -49,7 +49,9 @@ class Overrides:
     engine: EngineName | None = None
 
 
-def train_from(root: Path, *, out: Path | None, changes: Overrides, seed: int, keep_going: bool) -> ExitCode:
+def train_from(
+    root: Path, *, out: Path | None, changes: Overrides, seed: int, keep_going: bool, processes: int = 1
+) -> ExitCode:
     """Train with the recommended settings of the study in `root` and judge the run.
 
     `root` may also be a file like trainer.toml: then nothing is known about its settings, and `out` must be given.
@@ -58,7 +60,8 @@ def train_from(root: Path, *, out: Path | None, changes: Overrides, seed: int, k
     if root.is_file():
         if out is None:
             raise StudyConfigError(f"{root} is a file of settings: say with --out where the run shall be")
-        return _train(apply(read_run(root), changes, seed), out, keep_going=keep_going, console=console)
+        run = apply(read_run(root), changes, seed)
+        return _train(run, out, keep_going=keep_going, console=console, processes=processes)
     study, config = open_study(root)
     advice = read_recommendation(study)
     wanted = recommended_run(config, advice)
@@ -66,7 +69,7 @@ def train_from(root: Path, *, out: Path | None, changes: Overrides, seed: int, k
     folder = out or study.root / "train" / folder_name(changes, seed)
     for warning in warnings(advice, wanted, run, resolve(config)["digests"]):
         console.print(f"warning: {warning}", markup=False, highlight=False, soft_wrap=True)
-    return _train(run, folder, keep_going=keep_going, console=console)
+    return _train(run, folder, keep_going=keep_going, console=console, processes=processes)
 
 
 def folder_name(changes: Overrides, seed: int) -> str:
@@ -159,7 +162,7 @@ def _frontier_row(advice: Recommendation, interval: int, *, exactly: bool) -> Fr
     return None if row is not None and exactly and row.sync_interval != interval else row
 
 
-def _train(run: RunConfig, folder: Path, *, keep_going: bool, console: Console) -> ExitCode:
+def _train(run: RunConfig, folder: Path, *, keep_going: bool, console: Console, processes: int) -> ExitCode:
     from calibrator.sweep.trial import claim, execute
 
     study = StudyFolder(folder)
@@ -184,7 +187,14 @@ def _train(run: RunConfig, folder: Path, *, keep_going: bool, console: Console) 
                 soft_wrap=True,
             )
             with TrainingView(run, console) as view:
-                execute(run, folder, stop_when_certain=not keep_going, watch=view.watch, keep_policy=True)
+                execute(
+                    run,
+                    folder,
+                    stop_when_certain=not keep_going,
+                    watch=view.watch,
+                    keep_policy=True,
+                    processes=processes,
+                )
     again = f"move {folder} away and run the same command again"
     summary = read_record(folder / SUMMARY, RunSummary, remedy=again)
     verdict = read_record(folder / VERDICT, RunVerdict, remedy=again)

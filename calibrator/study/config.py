@@ -131,6 +131,11 @@ class StudyConfig(Config):
                 f"sweep.estimators = {list(self.sweep.estimators)} lacks trainer.estimator = "
                 f"{self.trainer.estimator!r}, which decides the recommendation: add it"
             )
+        if self.vllm.tensor_parallel > 1 and self.resources.engine != "vllm-server":
+            raise ValueError(
+                f"vllm.tensor_parallel = {self.vllm.tensor_parallel} needs GPUs beside the learner's: set "
+                'resources.engine = "vllm-server"'
+            )
         shortest = min(self.longest, self.advice.horizon)
         if self.trainer.warmup >= shortest:
             raise ValueError(

@@ -124,8 +124,10 @@ def strata(config: RunConfig) -> dict[str, str]:
     rest = trainer.model_dump(
         mode="json", exclude={"estimator", "group_size", "prompts_per_update", "epsilon"}
     )
+    adapters = {} if trainer.lora is None else {"LoRA": f"rank {trainer.lora.rank}"}
     return {
         "model": config.model.path,
+        **adapters,
         "task": config.task.name,
         "G": str(trainer.group_size),
         "P": str(trainer.prompts_per_update),

@@ -26,8 +26,9 @@ from trainer.files import disk_errors
 from trainer.loop.recorder import METRICS
 from trainer.loop.session import STOPPED
 from trainer.loop.train import train
+from trainer.machine import visible_gpus
 from trainer.metrics import MetricsRow
-from trainer.models.memory import memory_errors
+from trainer.models.memory import memory_errors, processes_needed
 from trainer.processes import die_with_parent
 from trainer.summary import RunSummary
 
@@ -45,6 +46,7 @@ def execute(
     stop_when_certain: bool = True,
     watch: Watch | None = None,
     keep_policy: bool = False,
+    processes: int = 1,
 ) -> tuple[RunSummary, RunVerdict]:
     """Make the run, or go on with it; end it as soon as it has certainly collapsed; judge it; write the verdict.
 
@@ -60,7 +62,11 @@ def execute(
 
     with memory_errors(config):
         summary = train(
-            config, folder, on_row=on_row, policy_folder=folder / "policy" if keep_policy else None
+            config,
+            folder,
+            on_row=on_row,
+            policy_folder=folder / "policy" if keep_policy else None,
+            processes=processes,
         )
     ended = "stopped" if summary.ended == STOPPED else "finished"
     verdict = judge(read_metrics(folder / METRICS), settings.model_copy(update={"ended": ended}))
@@ -81,7 +87,8 @@ def trial_process(folder: str) -> None:
     (path / ERROR).unlink(missing_ok=True)
     _print_to(path / LOG)
     try:
-        execute(RunConfig.model_validate_json((path / CONFIG).read_bytes()), path)
+        config = RunConfig.model_validate_json((path / CONFIG).read_bytes())
+        execute(config, path, processes=processes_needed(config, visible_gpus()))
     except (TrainerError, CalibratorError) as error:
         _leave_error(path, error, environment=isinstance(error, EnvironmentFailedError))
     except OSError as error:

@@ -14,7 +14,7 @@ from trainer.engines.protocol import Refresh
 from trainer.engines.tokens import encode, pad_left
 from trainer.errors import NonFiniteError
 from trainer.loop.rollouts import Rollouts, Weights, concatenate
-from trainer.models import Policy
+from trainer.models import Policy, trained_weights
 from trainer.models.memory import sequences_at_once, shape_of
 from trainer.models.packing import packing
 
@@ -41,8 +41,10 @@ class HfEngine:
         """
         packing(policy.model)  # sets its attention, on which the bits of a sample depend, once and for all
         self._model = policy.model
-        if not share_weights:
-            self._model = copy.deepcopy(policy.model).requires_grad_(requires_grad=dtype == "bfloat16")
+        if policy.share is not None:  # this process alone could not even run the model
+            self._model = policy.plain_model().requires_grad_(requires_grad=dtype == "bfloat16")
+        elif not share_weights:
+            self._model = behaviour_copy(policy.model).requires_grad_(requires_grad=dtype == "bfloat16")
         self._shape = shape_of(self._model.config.to_dict())
         self._policy = policy
         self._limit = response_limit
@@ -68,10 +70,12 @@ class HfEngine:
         return concatenate([self._pack(*part) for part in parts])
 
     def update_weights(self, weights: Weights, version: int) -> None:
-        """Copy parameter by parameter; the weights may lie on another device."""
+        """Copy those that are trained, one by one; the weights may lie on another device."""
+        own = dict(self._model.named_parameters())
+        weights = weights if self._policy.share is None else self._policy.merged(weights)
         with torch.no_grad():
-            for name, own in self._model.named_parameters():
-                own.copy_(weights[name])
+            for name, weight in weights.items():
+                own[name].copy_(weight)
         torch.clear_autocast_cache()  # it may hold the old ones
         self.version = version
 
@@ -151,6 +155,17 @@ class HfEngine:
             version=torch.nn.functional.pad(versions.where(masks, -1), pad, value=-1),
             reward=torch.full((len(prompt),), float("nan"), device=prompt.device),
         )
+
+
+def behaviour_copy(model: Any) -> Any:
+    """A copy of `model` that shares the memory of the weights that no update changes."""
+    trained = trained_weights(model)
+    kept = {
+        id(weight): torch.nn.Parameter(weight.detach())
+        for name, weight in model.named_parameters()
+        if name not in trained
+    }
+    return copy.deepcopy(model, memo=dict(kept))
 
 
 def sample_token(logits: Tensor, temperature: float, generator: torch.Generator) -> tuple[Tensor, Tensor]:

@@ -71,7 +71,6 @@ class HeldOut:
         most = max(config.task.held_out, config.probe.prompts)
         self._examples = draw(task, policy, config, rng, most, held_out=True)
         self._policy, self._task, self._config = policy, task, config
-        self._engine = make_engine(policy, config, share_weights=True)
 
     def probe(self) -> tuple[float, float]:
         """Mean reward on the probe's prompts and its standard error, without those that could not be scored."""
@@ -84,6 +83,7 @@ class HeldOut:
 
     def _rewards(self, examples: Sequence[Example], purpose: int) -> torch.Tensor:
         seed = int(stream(self._config.seed, purpose, 1).integers(2**62))
-        rollouts = self._engine.generate([example.prompt for example in examples], samples=1, seed=seed)
+        engine = make_engine(self._policy, self._config, share_weights=True)
+        rollouts = engine.generate([example.prompt for example in examples], samples=1, seed=seed)
         reward = score(self._task, self._policy, rollouts, examples, self._config).reward
         return reward[~reward.isnan()]

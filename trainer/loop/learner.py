@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import torch
@@ -17,6 +18,8 @@ from trainer.loop.logprobs import has_linear_head, recompute_activations, respon
 from trainer.loop.rollouts import Rollouts
 from trainer.models import Policy
 from trainer.models.packing import warn_unless_packable
+
+PREVIOUS = "previous_gradient"
 
 
 @dataclass(frozen=True)
@@ -44,6 +47,7 @@ class Learner:
             warn_unless_packable(policy.model)
         if config.gradient_checkpointing:
             recompute_activations(policy.model)
+        self._prepare()
         self.parameters = [p for p in policy.model.parameters() if p.requires_grad]
         opt = config.optimizer
         self.optimizer = torch.optim.AdamW(
@@ -56,6 +60,36 @@ class Learner:
         )
         self.previous_gradient: Tensor | None = None
         """[parameters] flat gradient of the last update, before clipping."""
+
+    def close(self) -> None:
+        """Let other processes go, if there are any."""
+
+    def tensor(self, name: str) -> Tensor:
+        """What a checkpoint calls `name`: a weight that is trained, or its optimizer's state.
+
+        `model.NAME`, `step.NAME`, `exp_avg.NAME`, `exp_avg_sq.NAME` for each parameter's NAME; KeyError where the
+        optimizer has no state yet. Where processes share the weights, this one's share.
+        """
+        kind, _, own = name.partition(".")
+        parameter = self.policy.model.get_parameter(own)
+        found: Tensor = parameter.detach() if kind == "model" else self.optimizer.state[parameter][kind]
+        return found
+
+    @property
+    def gradient_size(self) -> int:
+        """Elements of `previous_gradient` in full."""
+        return 0 if self.previous_gradient is None else self.previous_gradient.numel()
+
+    def parts(self, name: str) -> Iterator[Tensor]:
+        """The same in full, and `previous_gradient`; the whole is these tensors one after the other."""
+        yield self.previous_gradient if name == PREVIOUS else self.tensor(name)  # type: ignore[misc]
+
+    def _prepare(self) -> None:
+        """Called when everything about the model is known, before its parameters are counted."""
+
+    def logprobs(self, rollouts: Rollouts) -> Tensor:
+        """[N, T] under the present weights, with gradient, see `response_logprobs`."""
+        return response_logprobs(self.policy.model, rollouts, self.config)
 
     def update(self, rollouts: Rollouts, learning_rate: float) -> Step:
         """One `optimizer.step()` on whole groups. A non-finite gradient is reported and not applied."""
@@ -88,7 +122,7 @@ class Learner:
         self, rollouts: Rollouts, advantages: Tensor, divisor: int, tokens: int
     ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """Add the gradient of whole groups; divisor of the loss and number of tokens are those of the full batch."""
-        logprobs = response_logprobs(self.policy.model, rollouts, self.config)
+        logprobs = self.logprobs(rollouts)
         batch = RatioBatch(logprobs, rollouts.behaviour, rollouts.mask, advantages, self.config.group_size)
         surrogate = ESTIMATORS[self.config.estimator](batch, self.config)
         loss = -surrogate.objective / divisor
@@ -100,7 +134,7 @@ class Learner:
         gradient = torch.cat([p.grad.flatten() for p in self.parameters if p.grad is not None])
         previous, self.previous_gradient = self.previous_gradient, gradient
         norm = float(gradient.norm())
-        if previous is None:
+        if previous is None or previous.shape != gradient.shape:
             return norm, None
         scale = norm * float(previous.norm())
         return norm, float(gradient @ previous) / scale if scale > 0 else 0.0

@@ -83,13 +83,13 @@ def recompute_activations(model: Any) -> None:
     checkpointing needs, its logprobs would not be those that the engine samples from.
     """
     key = "trainer.gradient_checkpointing"
-    if not getattr(model, "supports_gradient_checkpointing", False) or not _layers(model):
+    if not getattr(model, "supports_gradient_checkpointing", False) or not checkpointed_layers(model):
         raise ConfigError(f"{key}: {type(model).__name__} has no gradient checkpointing; set it to false")
     model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
     ids = _some_ids(model)
     with torch.no_grad():
         plain = model(input_ids=ids, use_cache=False).logits
-        with _training(_layers(model)):
+        with _training(checkpointed_layers(model)):
             trained = model(input_ids=ids, use_cache=False).logits
     if not torch.allclose(plain, trained, rtol=1e-4, atol=1e-5):
         raise ConfigError(
@@ -197,7 +197,9 @@ def _some_ids(model: Any) -> Tensor:
 @contextmanager
 def _recomputed_layers(model: Any, config: TrainerConfig) -> Iterator[None]:
     """Layers checkpoint only in training mode, and in it they refuse a cache: so it lasts for this forward pass."""
-    with _training(_layers(model) if config.gradient_checkpointing and torch.is_grad_enabled() else []):
+    with _training(
+        checkpointed_layers(model) if config.gradient_checkpointing and torch.is_grad_enabled() else []
+    ):
         yield
 
 
@@ -213,7 +215,8 @@ def _training(layers: list[Any]) -> Iterator[None]:
             layer.training = False
 
 
-def _layers(model: Any) -> list[Any]:
+def checkpointed_layers(model: Any) -> list[Any]:
+    """Decoder layers that can recompute their activations, from first to last."""
     from transformers.modeling_layers import GradientCheckpointingLayer
 
     return [module for module in model.modules() if isinstance(module, GradientCheckpointingLayer)]

@@ -59,6 +59,8 @@ def recompute_behaviour(
 @torch.no_grad()
 def scored_logprobs(policy: Policy, rollouts: Rollouts, config: TrainerConfig) -> Tensor:
     """Logprobs of the response tokens under `policy`, in the learner's own micro-batches. [N, T], no gradient."""
+    if policy.share is not None:
+        return policy.share.score(rollouts)
     return torch.cat(
         [
             response_logprobs(policy.model, rollouts.rows(start, stop), config)
@@ -67,10 +69,16 @@ def scored_logprobs(policy: Policy, rollouts: Rollouts, config: TrainerConfig) -
     )
 
 
-def micro_batches(trajectories: int, config: TrainerConfig) -> Iterator[tuple[int, int]]:
-    """Rows (start, stop) of the passes that the learner makes over consecutive updates: none spans two updates."""
+def micro_batches(
+    trajectories: int, config: TrainerConfig, *, processes: int = 1
+) -> Iterator[tuple[int, int]]:
+    """Rows (start, stop) of the passes that the learner makes over consecutive updates: none spans two updates.
+
+    Of several processes each has a pass to make, where there are groups enough: they are dealt out in turn.
+    """
     batch = config.group_size * config.prompts_per_update
-    size = config.group_size * (config.micro_batch_groups or config.prompts_per_update)
+    share = -(-config.prompts_per_update // processes)
+    size = config.group_size * min(config.micro_batch_groups or share, share)
     for first in range(0, trajectories, batch):
         last = min(first + batch, trajectories)
         yield from ((start, min(start + size, last)) for start in range(first, last, size))

@@ -22,6 +22,7 @@ from trainer.loop.session import FINISHED, Session
 from trainer.loop.shared import SLOTS, Layout, SharedWeights
 from trainer.loop.worker import Assignment, rollout_process
 from trainer.metrics import MetricsRow
+from trainer.models import trained_weights
 from trainer.processes import CHILD_ENVIRONMENT, PRELOAD, environment
 
 PATIENCE_AT_END = 5.0
@@ -76,7 +77,7 @@ class RolloutProcess:
     def __init__(self, session: Session) -> None:
         config = session.config
         self._config = config
-        layout = Layout.of(session.weights, _transport(config))
+        layout = Layout.of(trained_weights(session.policy.model), _transport(config))
         self._shared = SharedWeights(layout)
         self._in_slot = [-1] * SLOTS
         self._applied = threading.Condition()
@@ -89,7 +90,7 @@ class RolloutProcess:
             layout=layout,
             names=self._shared.names,
             start=session.start,
-            device=rollout_device(session.device),
+            device=rollout_device(session.device, session.processes),
         )
         self._process = _process(theirs, assignment)
         with environment(CHILD_ENVIRONMENT):
@@ -208,6 +209,7 @@ def _process(connection: Connection, assignment: Assignment) -> BaseProcess:
     )
 
 
-def rollout_device(learner: str) -> str:
-    """A GPU of its own where there is a second one, else the learner's device."""
-    return "cuda:1" if learner.startswith("cuda") and torch.cuda.device_count() > 1 else learner
+def rollout_device(learner: str, processes: int = 1) -> str:
+    """A GPU of its own where the learner's processes leave one, else the learner's device."""
+    free = learner.startswith("cuda") and torch.cuda.device_count() > processes
+    return f"cuda:{processes}" if free else learner

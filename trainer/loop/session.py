@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
@@ -23,10 +24,13 @@ from trainer.loop.rows import metrics_row
 from trainer.loop.staleness import staleness_bias
 from trainer.machine import free_memory
 from trainer.metrics import FATAL, MetricsRow
-from trainer.models import load_policy
+from trainer.models import load_policy, model_digest
 from trainer.models.memory import Gpus, check_memory
 from trainer.summary import RunSummary
 from trainer.tasks import load_task
+
+if TYPE_CHECKING:
+    from trainer.distributed.team import Team
 
 OnRow = Callable[[Sequence[MetricsRow]], bool]
 """Called after every update with all rows so far; True ends the run. It must depend on the rows alone."""
@@ -37,18 +41,22 @@ NON_FINITE, STOPPED, FINISHED = "non_finite", "stopped", "finished"
 class Session:
     """A run in its folder, as far as its last checkpoint."""
 
-    def __init__(self, config: RunConfig, folder: Path, device: str, on_row: OnRow) -> None:
+    def __init__(
+        self, config: RunConfig, folder: Path, device: str, on_row: OnRow, team: Team | None = None
+    ) -> None:
         torch.set_num_threads(config.cpu_threads)
         keep_freed_memory()
         self.config, self.folder, self.device, self.on_row = config, folder, device, on_row
         self.task = load_task(config.task)
         available, size = free_memory(device)
         gpus = None if size is None else Gpus(size, torch.cuda.device_count())
-        check_memory(config, available=available, gpus=gpus)
-        self.policy = load_policy(config.model, device=device)
-        self.learner = Learner(self.policy, config.trainer)
+        self.processes = processes = 1 if team is None else team.size
+        check_memory(config, available=available, gpus=gpus, processes=processes)
+        check_team(config, processes, gpus)
+        self.learner, start = restored_learner(config, folder, device, team)
+        self.policy = self.learner.policy
         self.held_out = HeldOut(self.policy, self.task, config)
-        start = load_checkpoint(folder, self.learner, config=config.digest())
+        self._base = base_digest(config)
         self.start = start.update if start else 0
         self._held_out_before = start.held_out_before if start else None
         self._last_checkpoint = self.start
@@ -64,8 +72,8 @@ class Session:
 
     @property
     def weights(self) -> Weights:
-        """The learner's present weights, not a copy."""
-        return {name: parameter.detach() for name, parameter in self.policy.model.named_parameters()}
+        """The learner's present weights, as far as they are trained, not a copy."""
+        return self.policy.weights
 
     @property
     def batch_size(self) -> int:
@@ -96,7 +104,7 @@ class Session:
     def checkpoint(self, update: int) -> None:
         """Write a checkpoint before `update`."""
         metrics, timings = self.recorder.flush()
-        progress = Progress(self.config.digest(), update, metrics, timings, self._held_out_before)
+        progress = Progress(self.config.digest(), update, metrics, timings, self._held_out_before, self._base)
         save_checkpoint(self.folder, self.learner, progress, keep=self.config.checkpoints_kept)
         self._last_checkpoint = update
 
@@ -189,6 +197,48 @@ class Session:
             discarded_length=_mean([rollouts.mask.sum(dim=-1).float() for rollouts in unused]),
             discarded_pass_rate=_mean(passed),
         )
+
+
+def check_team(config: RunConfig, processes: int, gpus: Gpus | None) -> None:
+    """Raises ConfigError for what several processes cannot do."""
+    if processes == 1:
+        return
+    if config.probe.staleness_every:
+        raise ConfigError(
+            f"probe.staleness_every = {config.probe.staleness_every}: several processes cannot measure the staleness "
+            "bias yet; set it to 0, or train in one process"
+        )
+    if config.engine == "vllm" and config.schedule == "lockstep":
+        raise ConfigError(
+            "engine = 'vllm' would take the process group of several processes for its own: set "
+            "engine = 'vllm-server'"
+        )
+    wide = config.vllm.tensor_parallel
+    if gpus is not None and config.engine == "vllm-server" and processes + wide > gpus.count:
+        raise ConfigError(
+            f"{processes} processes of the learner and vllm.tensor_parallel = {wide} need {processes + wide} GPUs, and "
+            f"{gpus.count} are visible: use fewer of either"
+        )
+
+
+def restored_learner(
+    config: RunConfig, folder: Path, device: str, team: Team | None
+) -> tuple[Learner, Progress | None]:
+    """The learner as the newest checkpoint of `folder` left it, or new; one of a team's holds its share alone."""
+    policy = load_policy(config.model, device=device, lora=config.trainer.lora, seed=config.seed)
+    learner: Learner
+    if team is None:
+        learner = Learner(policy, config.trainer)
+    else:
+        from trainer.distributed.sharded import ShardedLearner
+
+        learner = ShardedLearner(policy, config.trainer, team)
+    return learner, load_checkpoint(folder, learner, config=config.digest(), base=base_digest(config))
+
+
+def base_digest(config: RunConfig) -> str | None:
+    """Digest of the weights that adapters are trained on; None where all weights are trained."""
+    return None if config.trainer.lora is None else model_digest(config.model)
 
 
 def _mean(parts: Sequence[Tensor]) -> float | None:

@@ -66,7 +66,8 @@ class _Worker:
         self.shared = SharedWeights(assignment.layout, assignment.names)
         self.next = assignment.start
         self.task = load_task(config.task)
-        self.policy = load_policy(config.model, device=assignment.device)
+        lora = config.trainer.lora
+        self.policy = load_policy(config.model, device=assignment.device, lora=lora, seed=config.seed)
         if assignment.device == "cpu":
             # Weights mapped from a file lie anywhere; a copy lies as that of a lockstep engine, and sums up the same.
             self.policy.model = copy.deepcopy(self.policy.model)
@@ -160,9 +161,10 @@ class _Worker:
         self.taken = push.version
         weights = self.shared.read(push.slot)
         if self.config.engine != "hf":  # which works on the policy itself
+            own = dict(self.policy.model.named_parameters())
             with torch.no_grad():
-                for name, parameter in self.policy.model.named_parameters():
-                    parameter.copy_(weights[name])
+                for name, weight in weights.items():
+                    own[name].copy_(weight)
         return weights, push.version
 
     def release(self) -> None:

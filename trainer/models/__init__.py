@@ -4,16 +4,40 @@ from __future__ import annotations
 
 import inspect
 import warnings
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, Protocol
 
-from trainer.config import ModelConfig
+from trainer.config import LoraConfig, ModelConfig
 from trainer.errors import ConfigError, EnvironmentFailedError
+from trainer.models.adapters import (
+    Weights,
+    add_adapters,
+    has_adapters,
+    merged,
+    trained_weights,
+    with_weights,
+)
 from trainer.models.folder import EMBEDDED_FOLDER, model_digest, model_folder, read_shape
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from trainer.loop.rollouts import Rollouts
 
 UNUSED_SHARE = 0.01
 """Share of the vocabulary without a token, above which it is no mere padding of the output head."""
+
+
+class Share(Protocol):
+    """What a process that holds only a share of the weights can ask all of them for."""
+
+    def gathered(self, names: Sequence[str]) -> Weights:
+        """Parameters in full, each gathered when it is asked for."""
+
+    def score(self, rollouts: Rollouts) -> Tensor:
+        """See `trainer.loop.mismatch.scored_logprobs`."""
 
 
 @dataclass
@@ -25,10 +49,32 @@ class Policy:
     tokenizer: Any
     eos: int
     pad: int
+    share: Share | None = None
+    """Set where the model's weights are shared out among processes."""
+
+    @property
+    def weights(self) -> Weights:
+        """The present weights that training changes, by their names, in full; not copies in one process."""
+        trained = trained_weights(self.model)
+        return trained if self.share is None else self.share.gathered(list(trained))
+
+    def merged(self, weights: Weights | None = None) -> Weights:
+        """All weights of the same policy without adapters, by the model's own names, from these `weights`."""
+        names = [name for name, _ in self.model.named_parameters()]
+        base = None if self.share is None else self.share.gathered(names)
+        return merged(self.model, self.weights if weights is None else weights, base)
+
+    def plain_model(self) -> Any:
+        """The model itself, or, where it has adapters or is shared out, another one with the same logits."""
+        if self.share is None and not has_adapters(self.model):
+            return self.model
+        return with_weights(self.model, self.merged())
 
 
-def load_policy(config: ModelConfig, *, device: str) -> Policy:
+def load_policy(config: ModelConfig, *, device: str, lora: LoraConfig | None = None, seed: int = 0) -> Policy:
     """Load model and tokenizer; code that a model folder may hold is never run.
+
+    With `lora` the model is frozen and gets adapters, of which `seed` decides the first values.
 
     Raises ConfigError naming what is wrong: an architecture that transformers does not have, weights that are
     missing or not finite, a tokenizer without end token or with more tokens than the model.
@@ -58,6 +104,8 @@ def load_policy(config: ModelConfig, *, device: str) -> Policy:
         raise ConfigError(f"{name}: the weights lack {', '.join(missing[:3])}; save the whole model anew")
     _check_model(model, name)
     _check_tokenizer(tokenizer, model, name)
+    if lora is not None:
+        add_adapters(model, lora, seed=seed)
     pad = tokenizer.pad_token_id
     return Policy(
         model.to(device), tokenizer, tokenizer.eos_token_id, tokenizer.eos_token_id if pad is None else pad
@@ -65,11 +113,11 @@ def load_policy(config: ModelConfig, *, device: str) -> Policy:
 
 
 def save_policy(policy: Policy, folder: Path) -> None:
-    """Save model (safetensors) and tokenizer as a Hugging Face model folder."""
+    """Save model (safetensors) and tokenizer as a Hugging Face model folder, adapters merged into the weights."""
     from safetensors import SafetensorError
 
     try:
-        policy.model.save_pretrained(folder)
+        policy.plain_model().save_pretrained(folder)
         policy.tokenizer.save_pretrained(folder)
     except SafetensorError as error:  # safetensors wraps the operating system's errors.
         raise EnvironmentFailedError(
@@ -119,4 +167,12 @@ def _check_tokenizer(tokenizer: Any, model: Any, name: str) -> None:
         )
 
 
-__all__ = ["EMBEDDED_FOLDER", "Policy", "load_policy", "model_digest", "model_folder", "save_policy"]
+__all__ = [
+    "EMBEDDED_FOLDER",
+    "Policy",
+    "load_policy",
+    "model_digest",
+    "model_folder",
+    "save_policy",
+    "trained_weights",
+]

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from trainer.config import RunConfig
+from trainer.config import LoraConfig, RunConfig
 from trainer.errors import ConfigError, EnvironmentFailedError
 from trainer.models.folder import model_folder, read_shape, weight_files
 
@@ -36,6 +36,14 @@ LOGIT_COPIES = 4
 """Logits, tempered, their log-softmax and its gradient, float32."""
 CHUNK_COPIES = 4
 """Of a chunk: logits, temporaries of the same size, and what the allocator does not give back. Assumed."""
+LEADERS = (
+    "behaviour weights",
+    "vLLM",
+    "policy of the rollout process",
+    "rollout process",
+    "weights on their way",
+)
+"""Terms of the process that samples."""
 OUT_OF_MEMORY = ("out of memory", "not enough memory", "can't allocate memory", "bad_alloc")
 """How torch says it."""
 NOT_LINEAR = ("final_logit_softcapping", "logits_scaling", "logit_scale", "lm_head_multiplier")
@@ -66,6 +74,11 @@ class Shape:
         """
         return 6 * self.hidden + 9 * self.queries + 7 * self.keys + 4 * self.intermediate
 
+    @property
+    def layer_weights(self) -> int:
+        """Parameters of one Llama-like layer."""
+        return self.hidden * (2 * self.queries + 2 * self.keys + 3 * self.intermediate)
+
 
 @dataclass(frozen=True)
 class MemoryEstimate:
@@ -81,6 +94,12 @@ class MemoryEstimate:
     def total(self) -> int:
         """Peak of the run."""
         return sum(size for _, size in self.largest)
+
+    @property
+    def of_followers(self) -> int:
+        """Of a process that holds its share and samples nothing."""
+        own = sum(size for name, size in self.always.items() if name not in LEADERS)
+        return own + sum(self.learning.values())
 
     @property
     def largest(self) -> list[tuple[str, int]]:
@@ -101,44 +120,74 @@ class Gpus:
     count: int = 1
 
 
-def estimate_memory(config: RunConfig, *, gpus: Gpus | None = None) -> MemoryEstimate:
+def estimate_memory(config: RunConfig, *, gpus: Gpus | None = None, processes: int = 1) -> MemoryEstimate:
     """Peak memory of one run of the model in its folder, see `reckon`.
 
     Raises ConfigError when the model's files cannot be read.
     """
     folder = model_folder(config.model)
-    return reckon(config, model_shape(folder), count_parameters(folder), gpus=gpus)
+    return reckon(config, model_shape(folder), count_parameters(folder), gpus=gpus, processes=processes)
 
 
-def reckon(config: RunConfig, shape: Shape, parameters: int, *, gpus: Gpus | None = None) -> MemoryEstimate:
-    """Peak memory of one run on the learner's device, every response at its limit; without `gpus` on a CPU."""
-    always = _always(config, parameters)
-    learning = _learning(config, shape, parameters)
+def reckon(
+    config: RunConfig, shape: Shape, parameters: int, *, gpus: Gpus | None = None, processes: int = 1
+) -> MemoryEstimate:
+    """Peak memory of one run on the learner's device, every response at its limit; without `gpus` on a CPU.
+
+    Of several `processes`, that which leads: it also samples, for which it gathers all weights.
+    """
+    trained = parameters if config.trainer.lora is None else adapter_parameters(config.trainer.lora, shape)
+    frozen = parameters if config.trainer.lora is not None else 0
+    always = _always(trained // processes, frozen // processes)
+    learning = _learning(config, shape, trained // processes, frozen // processes, processes)
     if (
         gpus is not None
-        and gpus.count > 1
+        and gpus.count > processes
         and (config.schedule == "overlap" or config.engine == "vllm-server")
     ):
-        return MemoryEstimate(always, learning, {})  # rollouts are made on another GPU
+        probe = {} if processes == 1 else {"weights of the probe": 4 * parameters}
+        return MemoryEstimate(always, learning, probe)  # rollouts are made on another GPU
     return MemoryEstimate(
-        {**always, **_rollouts(config, parameters, gpus)},
+        {**always, **_rollouts(config, trained, frozen, gpus, processes)},
         learning,
-        _sampling(config, shape, parameters, gpus),
+        _sampling(config, shape, trained + frozen, gpus, processes),
         together=config.schedule == "overlap",
     )
 
 
+def processes_needed(config: RunConfig, gpus: Gpus | None) -> int:
+    """Fewest processes, each with one of `gpus`, that the learner fits into, as estimated; 1 on a CPU.
+
+    `vllm-server` has the last GPUs to itself where there are several. At most all that are left.
+    """
+    if gpus is None or config.engine == "vllm":  # which cannot share its process with a team
+        return 1
+    beside = config.vllm.tensor_parallel if config.engine == "vllm-server" else 0
+    most = max(1, gpus.count - beside)
+    counts = range(1, most + 1)
+    fitting = (n for n in counts if estimate_memory(config, gpus=gpus, processes=n).total <= gpus.bytes)
+    return next(fitting, most)
+
+
 def check_memory(
-    config: RunConfig, *, available: int | None, gpus: Gpus | None = None, at_a_time: int = 1
+    config: RunConfig,
+    *,
+    available: int | None,
+    gpus: Gpus | None = None,
+    at_a_time: int = 1,
+    processes: int = 1,
 ) -> None:
     """Raises ConfigError, with the estimate and what to lower, when `at_a_time` such runs do not fit into `available`.
+
+    Of the `processes` of one run each has a GPU of its own, or all share the memory of the machine.
 
     None for `available` means that the machine does not tell: nothing is checked.
     """
     if available is None:
         return
-    estimate = estimate_memory(config, gpus=gpus)
-    if estimate.total * at_a_time <= available:
+    estimate = estimate_memory(config, gpus=gpus, processes=processes)
+    others = 0 if gpus is not None else (processes - 1) * estimate.of_followers
+    if (estimate.total + others) * at_a_time <= available:
         return
     terms = ", ".join(f"{name} {_gib(size)}" for name, size in estimate.largest[:3])
     times = f" each, {at_a_time} at a time," if at_a_time > 1 else ""
@@ -216,22 +265,39 @@ def sequences_at_once(shape: Shape, tokens: int, dtype: str) -> int:
     return max(1, min(SEQUENCES_AT_ONCE, CACHE_BYTES // max(1, per_token * tokens)))
 
 
-def _always(config: RunConfig, parameters: int) -> dict[str, int]:
+def adapter_parameters(lora: LoraConfig, shape: Shape) -> int:
+    """Parameters of the adapters: rank x (in + out) for each linear layer, named as in a Llama-like model.
+
+    Names that such a model does not have count as its largest layer.
+    """
+    hidden, wide = shape.hidden, shape.intermediate
+    ends = {
+        **dict.fromkeys(("q_proj", "o_proj"), hidden + shape.queries),
+        **dict.fromkeys(("k_proj", "v_proj"), hidden + shape.keys),
+        **dict.fromkeys(("gate_proj", "up_proj", "down_proj"), hidden + wide),
+    }
+    names = ends if lora.target_modules == "all-linear" else lora.target_modules
+    return shape.layers * lora.rank * sum(ends.get(name, hidden + wide) for name in names)
+
+
+def _always(trained: int, frozen: int) -> dict[str, int]:
     """float32: weights, Adam's two moments and the previous gradient live from one update to the next."""
     return {
         "process": PROCESS_BYTES,
-        "weights": 4 * parameters,
-        "Adam's moments": 8 * parameters,
-        "previous gradient": 4 * parameters,
+        "weights": 4 * (trained + frozen),
+        "Adam's moments": 8 * trained,
+        "previous gradient": 4 * trained,
     }
 
 
-def _rollouts(config: RunConfig, parameters: int, gpus: Gpus | None) -> dict[str, int]:
+def _rollouts(
+    config: RunConfig, trained: int, frozen: int, gpus: Gpus | None, processes: int
+) -> dict[str, int]:
     """What makes rollouts beside the learner, from one update to the next."""
-    overlap = config.schedule == "overlap"
+    overlap, parameters = config.schedule == "overlap", trained + frozen
     terms: dict[str, int] = {}
-    if config.engine == "hf":
-        terms["behaviour weights"] = 4 * parameters
+    if config.engine == "hf":  # frozen weights are those of the learner, unless another process has them
+        terms["behaviour weights"] = 4 * (parameters if overlap or processes > 1 else trained)
     elif gpus is None:
         terms["vLLM"] = VLLM_BYTES + config.vllm.cache_gib * GIB + _width(config.trainer.dtype) * parameters
     elif overlap or not config.vllm.sleep:
@@ -239,14 +305,15 @@ def _rollouts(config: RunConfig, parameters: int, gpus: Gpus | None) -> dict[str
     if overlap and config.engine != "hf":
         terms["policy of the rollout process"] = 4 * parameters
     if overlap and gpus is None:
-        terms |= {"rollout process": PROCESS_BYTES, "weights on their way": 2 * 4 * parameters}
+        terms |= {"rollout process": PROCESS_BYTES, "weights on their way": 2 * 4 * trained}
     return terms
 
 
-def _learning(config: RunConfig, shape: Shape, parameters: int) -> dict[str, int]:
-    """The backward pass of one micro-batch, or the end of the update, whichever is larger."""
+def _learning(config: RunConfig, shape: Shape, trained: int, frozen: int, processes: int) -> dict[str, int]:
+    """The backward pass of one micro-batch, or the end of the update, whichever is larger. Weights of one process."""
     trainer = config.trainer
-    groups = min(trainer.micro_batch_groups or trainer.prompts_per_update, trainer.prompts_per_update)
+    own = -(-trainer.prompts_per_update // processes)
+    groups = min(trainer.micro_batch_groups or own, own)
     sequences = groups * trainer.group_size
     length = trainer.response_limit + prompt_length(config, shape)
     # In 16 bit norms still work in float32, hence 3 bytes on average.
@@ -257,15 +324,31 @@ def _learning(config: RunConfig, shape: Shape, parameters: int) -> dict[str, int
     )  # with checkpointing: the inputs of all layers, and one layer in full
     activations = kept if trainer.gradient_checkpointing else shape.layers * layer
     forward = {"activations": activations + 3 * states, "logits": _logits(config, shape, sequences)}
-    if trainer.dtype == "bfloat16":
-        forward["16-bit weights"] = 2 * parameters
+    if trainer.dtype == "bfloat16" and processes == 1:
+        forward["16-bit weights"] = 2 * (trained + frozen)
+    if (
+        processes > 1
+    ):  # embeddings, head and one layer with their gradients, the next layer, and a copy to send
+        ends, layer_weights = 2 * shape.vocabulary * shape.hidden, shape.layer_weights
+        forward["gathered weights"] = 4 * (3 * ends + 4 * layer_weights)
     # The gradient laid out flat beside its parts, then a temporary of the optimizer's of the same size.
-    step = {"optimizer's step": 4 * parameters}
+    step = {"optimizer's step": 4 * trained}
     larger = forward if sum(forward.values()) > sum(step.values()) else step
-    return {"gradient": 4 * parameters, **larger}
+    return {"gradient": 4 * trained, **larger}
 
 
-def _sampling(config: RunConfig, shape: Shape, parameters: int, gpus: Gpus | None) -> dict[str, int]:
+def _sampling(
+    config: RunConfig, shape: Shape, parameters: int, gpus: Gpus | None, processes: int
+) -> dict[str, int]:
+    found = _engine(config, shape, parameters, gpus)
+    if processes == 1:
+        return found
+    probe = {"weights of the probe": 4 * parameters}
+    # A probe is drawn by transformers, from gathered weights, while vLLM sleeps.
+    return {**found, **probe} if config.engine == "hf" else max(found, probe, key=lambda t: sum(t.values()))
+
+
+def _engine(config: RunConfig, shape: Shape, parameters: int, gpus: Gpus | None) -> dict[str, int]:
     if config.engine != "hf":
         in_turns = gpus is not None and config.vllm.sleep and config.schedule == "lockstep"
         return {"vLLM": int(config.vllm.memory_share * gpus.bytes)} if gpus is not None and in_turns else {}

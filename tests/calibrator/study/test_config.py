@@ -36,6 +36,7 @@ def test_every_commented_default_of_the_template_is_the_default() -> None:
         ("sweep", "longest"),
         ("trainer", "micro_batch_groups"),
         ("trainer", "prompt_limit"),
+        ("trainer", "lora"),
     ):
         del opened[section][key]
     for key in ("workers", "gpus_per_trial"):

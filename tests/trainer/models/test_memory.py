@@ -16,6 +16,7 @@ from transformers import GPT2Config, Qwen3Config
 from trainer.config import RunConfig
 from trainer.errors import ConfigError, EnvironmentFailedError
 from trainer.machine import host_memory
+from trainer.models import memory
 from trainer.models.memory import (
     GIB,
     Gpus,
@@ -24,6 +25,7 @@ from trainer.models.memory import (
     count_parameters,
     estimate_memory,
     memory_errors,
+    processes_needed,
     reckon,
     sequences_at_once,
     shape_of,
@@ -33,6 +35,10 @@ PRESETS = Path(__file__).parents[3] / "trainer" / "presets"
 PUBLISHED = {
     "qwen3-0.6b": (Shape(28, 1024, 3072, 2048, 1024, 151_936, 40_960, linear_head=True), 596_049_920),
     "qwen3-1.7b": (Shape(28, 2048, 6144, 2048, 1024, 151_936, 40_960, linear_head=True), 1_720_574_976),
+    **dict.fromkeys(
+        ("qwen3-8b", "qwen3-8b-lora"),
+        (Shape(36, 4096, 12_288, 4096, 1024, 151_936, 40_960, linear_head=True), 8_190_735_360),
+    ),
     "llama-3.2-1b": (Shape(16, 2048, 8192, 2048, 512, 128_256, 131_072, linear_head=True), 1_235_814_400),
     "llama-3.2-3b": (Shape(28, 3072, 8192, 3072, 1024, 128_256, 131_072, linear_head=True), 3_212_749_824),
 }
@@ -50,7 +56,43 @@ def config(**trainer: Any) -> RunConfig:
 def test_every_preset_fits_a_gpu_of_80_gb(name: str) -> None:
     run = RunConfig.model_validate(tomllib.loads((PRESETS / f"{name}.toml").read_text()))
     shape, parameters = PUBLISHED[name]
-    assert 0.3 * GPU < reckon(run, shape, parameters, gpus=Gpus(GPU)).total < GPU
+    node, processes = (Gpus(GPU, 8), 4) if name == "qwen3-8b" else (Gpus(GPU), 1)
+    assert 0.3 * GPU < reckon(run, shape, parameters, gpus=node, processes=processes).total < GPU
+
+
+def test_a_share_of_the_learner_needs_less_and_who_leads_gathers_the_weights() -> None:
+    run = config(response_limit=64, micro_batch_groups=1)
+    one, two, four = (reckon(run, SHAPE, 10**9, processes=n) for n in (1, 2, 4))
+    for name in ("weights", "Adam's moments", "previous gradient"):
+        assert one.always[name] == 2 * two.always[name] == 4 * four.always[name]
+    assert one.always["behaviour weights"] == two.always["behaviour weights"]
+    assert two.sampling["weights of the probe"] == 4 * 10**9
+    assert four.total < two.total < one.total
+    assert two.of_followers < two.total - two.always["behaviour weights"] + 1
+
+
+def test_adapters_need_little_beside_the_frozen_weights() -> None:
+    full = reckon(config(), SHAPE, 10**9)
+    lora = reckon(config(lora={"rank": 16}), SHAPE, 10**9)
+    assert lora.always["weights"] > full.always["weights"]
+    assert lora.always["Adam's moments"] < 0.02 * full.always["Adam's moments"]
+    # The engine shares the frozen weights with the learner; a rollout process has some of its own.
+    assert lora.always["behaviour weights"] < 0.02 * full.always["behaviour weights"]
+    apart = RunConfig.model_validate({"trainer": {"lora": {"rank": 16}}, "schedule": "overlap"})
+    assert reckon(apart, SHAPE, 10**9).always["behaviour weights"] > full.always["behaviour weights"]
+
+
+def test_a_trial_takes_as_many_processes_as_its_learner_needs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(memory, "model_folder", lambda config: Path("none"))
+    monkeypatch.setattr(memory, "model_shape", lambda folder: PUBLISHED["qwen3-8b"][0])
+    monkeypatch.setattr(memory, "count_parameters", lambda folder: PUBLISHED["qwen3-8b"][1])
+    full, lora = (
+        RunConfig.model_validate(tomllib.loads((PRESETS / f"qwen3-8b{kind}.toml").read_text()))
+        for kind in ("", "-lora")
+    )
+    assert processes_needed(full, None) == 1
+    assert processes_needed(full, Gpus(GPU, 8)) == 4  # vLLM has the other four
+    assert processes_needed(lora, Gpus(GPU, 8)) == 1
 
 
 def test_every_trainer_preset_has_its_published_shape_here() -> None:

@@ -51,7 +51,7 @@ class VllmEngine:
         self._sleeps = self._gpu and config.vllm.sleep and config.schedule == "lockstep"
         self._longest = max_length(policy, config)
         self._llm = self._start()
-        self.update_weights(dict(policy.model.named_parameters()), 0)
+        self.update_weights(policy.weights, 0)
 
     def generate(
         self, prompts: Sequence[str], *, samples: int, seed: int, refresh: Refresh | None = None
@@ -84,8 +84,9 @@ class VllmEngine:
         if self._sleeps:
             self._llm.wake_up(tags=["weights"])
         with torch.no_grad():
-            named = [(name, weight.detach()) for name, weight in weights.items()]
-            self._llm.collective_rpc("reload_weights", kwargs={"weights_iterator": iter(named)})
+            plain = self._policy.merged(weights)
+            named = ((name, weight.detach()) for name, weight in plain.items())
+            self._llm.collective_rpc("reload_weights", kwargs={"weights_iterator": named})
             if not self._gpu:
                 self._llm.apply_model(repack_tied_head)
         engine = self._llm.llm_engine

@@ -62,17 +62,17 @@ class MappingSource(WeightSource):
 
 
 class NativeSender:
-    """By vLLM's own `ipc` (one GPU, two processes) or `nccl` (two GPUs); this process is the only trainer rank.
+    """By vLLM's own `ipc` (one GPU, two processes) or `nccl` (other GPUs); this process is the only trainer rank.
 
     vLLM takes the process's current GPU for that of the sender: here it is the source's while vLLM is called.
     """
 
-    def __init__(self, client: Client, backend: str, source: MappingSource) -> None:
-        """Meets the server, which waits for it, and sends nothing yet."""
+    def __init__(self, client: Client, backend: str, source: MappingSource, *, receivers: int = 1) -> None:
+        """Meets the server's `receivers` GPUs, which wait for it, and sends nothing yet."""
         self._source = source
         with torch.cuda.device(source.device):
             self._engine = WeightTransferTrainerFactory.trainer_init(
-                _init_info(backend), client=client, source=source
+                _init_info(backend, receivers), client=client, source=source
             )
 
     def send(self, weights: Weights) -> None:
@@ -87,11 +87,13 @@ class NativeSender:
             self._engine.shutdown()
 
 
-def _init_info(backend: str) -> Any:
+def _init_info(backend: str, receivers: int) -> Any:
     if backend == "ipc":
         from vllm.distributed.weight_transfer.ipc_engine import IPCTrainerInitInfo
 
         return IPCTrainerInitInfo(rank=0)
     from vllm.distributed.weight_transfer.nccl_engine import NCCLTrainerInitInfo
 
-    return NCCLTrainerInitInfo(master_address="127.0.0.1", master_port=free_port(), world_size=2, rank=0)
+    return NCCLTrainerInitInfo(
+        master_address="127.0.0.1", master_port=free_port(), world_size=1 + receivers, rank=0
+    )

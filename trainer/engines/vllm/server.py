@@ -56,13 +56,19 @@ class Placement:
 
 
 def place(config: RunConfig, *, own: int | None, visible: Sequence[str]) -> Placement:
-    """The learner keeps the first of the `visible` GPUs, the server takes the last.
+    """The learner keeps the first of the `visible` GPUs, the server takes the last, `vllm.tensor_parallel` of them.
 
     `own` is the number of this process's GPU, None on a CPU: the learner's, or that of the rollout worker, which keeps
     the second. Weights are sent from it, but NCCL needs two GPUs: where it is the server's, from the learner's.
 
-    Raises ConfigError when `vllm.transfer` cannot work there.
+    Raises ConfigError when `vllm.transfer` cannot work there, or no GPU would be left for the learner.
     """
+    wide = config.vllm.tensor_parallel
+    if wide > 1 and len(visible) <= wide:
+        raise ConfigError(
+            f"vllm.tensor_parallel = {wide} takes that many GPUs beside the learner's, and {len(visible)} are visible: "
+            "lower it"
+        )
     shared = own is not None and len(visible) == 1
     fitting = "file" if own is None else "ipc" if shared else "nccl"
     transfer = fitting if config.vllm.transfer == "auto" else config.vllm.transfer
@@ -76,8 +82,8 @@ def place(config: RunConfig, *, own: int | None, visible: Sequence[str]) -> Plac
             f"vllm.port = {config.vllm.port}: with vllm.transfer = 'ipc' any user of this machine could run code "
             "through it; leave vllm.port out, then a private Unix socket is used"
         )
-    sender = own if own is None or own + 1 < len(visible) else 0
-    return Placement(transfer, visible[-1] if visible else None, shared, sender)
+    sender = own if own is None or own + wide < len(visible) else 0
+    return Placement(transfer, ",".join(visible[-wide:]) if visible else None, shared, sender)
 
 
 class VllmServerEngine:
@@ -100,7 +106,7 @@ class VllmServerEngine:
         self._sleeps = self._place.shared and config.vllm.sleep and config.schedule == "lockstep"
         self._start()
         self.version = 0
-        self.update_weights(dict(policy.model.named_parameters()), 0)
+        self.update_weights(policy.weights, 0)
 
     def generate(
         self, prompts: Sequence[str], *, samples: int, seed: int, refresh: Refresh | None = None
@@ -190,17 +196,16 @@ class VllmServerEngine:
         dtype = getattr(torch, self._config.trainer.dtype)
         if self._place.transfer == "file" or self._place.sender is None:
             return FileSender(self._client, folder, dtype)
-        source = MappingSource(
-            dict(self._policy.model.named_parameters()), dtype, torch.device("cuda", self._place.sender)
-        )
-        return NativeSender(self._client, self._place.transfer, source)
+        source = MappingSource(self._policy.merged(), dtype, torch.device("cuda", self._place.sender))
+        wide = self._config.vllm.tensor_parallel
+        return NativeSender(self._client, self._place.transfer, source, receivers=wide)
 
     def _push(self, weights: Weights, version: int, *, mode: str) -> None:
         if self._sleeps and mode == "wait":
             self._client.post("/wake_up", tags="weights")
         self._client.post("/pause", mode=mode, clear_cache=True)
         self._client.version = version
-        self._sender.send(weights)
+        self._sender.send(self._policy.merged(weights))
         self._client.post("/resume")
         self.version = version
 

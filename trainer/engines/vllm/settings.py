@@ -71,7 +71,9 @@ def check_lengths(prompts: Sequence[Sequence[int]], *, limit: int, longest: int)
 
 def engine_arguments(policy: Policy, config: RunConfig, *, gpu: bool, sleep: bool) -> dict[str, Any]:
     """Keyword arguments of vLLM's engine; both engines are started with the same ones."""
+    parallel = config.vllm.tensor_parallel
     return {
+        **({"tensor_parallel_size": parallel} if parallel > 1 else {}),
         "model": str(model_folder(config.model)),
         "load_format": "safetensors",  # never a pickle
         "use_tqdm_on_load": False,

@@ -13,6 +13,7 @@ from importlib import metadata
 from pathlib import Path
 
 import pytest
+from pydantic import ValidationError
 
 from trainer.config import RunConfig, TrainerConfig, VllmConfig
 from trainer.engines import make_engine
@@ -186,6 +187,18 @@ def test_where_the_server_goes(
     *, own: int | None, visible: list[str], transfer: str, gpu: str | None, shared: bool, sender: int | None
 ) -> None:
     assert place(RunConfig(), own=own, visible=visible) == Placement(transfer, gpu, shared, sender)
+
+
+def test_a_model_spread_over_gpus_leaves_the_first_to_the_learner() -> None:
+    run = RunConfig(engine="vllm-server", vllm=VllmConfig(tensor_parallel=2))
+    assert place(run, own=0, visible=["0", "1", "2"]) == Placement("nccl", "1,2", shared=False, sender=0)
+    assert (
+        place(run, own=1, visible=["0", "1", "2"]).sender == 0
+    )  # the rollout worker's GPU is the server's too
+    with pytest.raises(ConfigError, match=r"vllm\.tensor_parallel = 2 .* and 2 are visible"):
+        place(run, own=0, visible=["0", "1"])
+    with pytest.raises(ValidationError, match="vllm-server"):
+        RunConfig(engine="vllm", vllm=VllmConfig(tensor_parallel=2))
 
 
 def test_a_transfer_that_cannot_work_there_is_refused() -> None:

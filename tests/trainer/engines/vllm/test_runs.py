@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from trainer.config import OverlapConfig, ProbeConfig, RunConfig, TaskConfig, TrainerConfig
+from trainer.config import LoraConfig, OverlapConfig, ProbeConfig, RunConfig, TaskConfig, TrainerConfig
 from trainer.loop.train import train
 from trainer.metrics import MetricsRow
 
@@ -32,6 +32,17 @@ def config(**changes: Any) -> RunConfig:
 
 def rows(folder: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+
+
+def test_adapters_reach_vllm_merged_into_the_weights(tmp_path: Path) -> None:
+    lora = TrainerConfig(group_size=8, prompts_per_update=4, warmup=0, lora=LoraConfig(rank=8))
+    run = config(trainer=lora, learning_rate=5e-3, updates=6)
+    assert train(run, tmp_path).ended == "finished"
+    fresh = [row for row in rows(tmp_path) if row["lag_max"] == 0]
+    stale = [row for row in rows(tmp_path) if row["lag_max"] == 1]
+    # Nine tokens, each within 1e-5 in float32; what an update changes is far more.
+    assert max(row["log_ratio_abs_mean"] for row in fresh) < 9e-5
+    assert min(row["log_ratio_abs_mean"] for row in stale) > 1e-3
 
 
 class KilledError(Exception):

@@ -1,0 +1,1 @@
+"""Several processes that train one policy, each holding a share of its weights (PyTorch FSDP2)."""
