@@ -2,10 +2,10 @@
 
 `python bench/processes.py [--hidden 640] [--layers 10] [--vocabulary 64] [--processes 1 2] [--lora] [--updates 4]
 [--json]`. For each number a fresh run on a Qwen3 with random weights, on the CPU by gloo; memory is VmHWM, the largest
-resident set of a process since its start, read at the last update: a checkpoint and three probes are in it. In all runs
-glibc gives large buffers back, as the processes of a team always make it do. The reward is the number of characters.
-All rollouts are drawn before anything is learned, so all runs learn from the same ones; at the end the largest
-difference of any weight from that of one process.
+resident set of a process since its start, read at the last update: three probes are in it, no checkpoint. As for users,
+the processes of a team give large buffers back and one alone keeps them (`trainer.loop.allocator`). The reward is the
+number of characters. All rollouts are drawn before anything is learned, so all runs learn from the same ones; at the
+end the largest difference of any weight from that of one process.
 """
 
 from __future__ import annotations
@@ -76,9 +76,6 @@ def measure(folder: Path, options: argparse.Namespace) -> dict[str, object]:
     """One run in this process, which leads."""
     from multiprocessing import active_children
 
-    from trainer.distributed.team import give_memory_back
-
-    give_memory_back()
     sys.path.append(str(folder))
     from trainer.config import LoraConfig, ModelConfig, ProbeConfig, RunConfig, TaskConfig, TrainerConfig
     from trainer.loop.train import train

@@ -6,11 +6,10 @@ arguments, so that the collectives in it meet.
 
 from __future__ import annotations
 
-import ctypes
 import json
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
@@ -22,16 +21,13 @@ from torch import Tensor
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 
 from trainer.errors import EnvironmentFailedError
+from trainer.loop.allocator import give_memory_back
 from trainer.loop.rollouts import Rollouts
 
 PATIENCE = timedelta(days=1)
 """How long processes wait for each other: the leader samples and scores whole cycles between two announcements. A
 process that dies is noticed at once, by its closed connections or by who started it."""
 STOP = "stop"
-M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3
-"""As in malloc.h."""
-LARGE = 2**20
-"""Bytes from which on a buffer is given back."""
 
 
 @dataclass(frozen=True)
@@ -120,17 +116,6 @@ def meeting(rank: int, size: int, device: str, *, store: str | None = None) -> I
         yield Team(rank, size, device)
     finally:
         dist.destroy_process_group()
-
-
-def give_memory_back() -> None:
-    """Let glibc return large buffers to the system: layers that are gathered and dropped would otherwise stay.
-
-    By default it keeps what it was once asked for, up to 32 MiB a piece, for each thread.
-    """
-    with suppress(OSError, AttributeError):  # another C library
-        mallopt = ctypes.CDLL(None).mallopt
-        for parameter in (M_TRIM_THRESHOLD, M_MMAP_THRESHOLD):
-            mallopt(parameter, LARGE)
 
 
 def from_torchrun() -> tuple[int, int, int]:

@@ -45,7 +45,8 @@ class Session:
         self, config: RunConfig, folder: Path, device: str, on_row: OnRow, team: Team | None = None
     ) -> None:
         torch.set_num_threads(config.cpu_threads)
-        keep_freed_memory()
+        if team is None:  # the processes of a team give it back, see `meeting`
+            keep_freed_memory()
         self.config, self.folder, self.device, self.on_row = config, folder, device, on_row
         self.task = load_task(config.task)
         available, size = free_memory(device)
